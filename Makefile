@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. The build itself is CMake's (CMakePresets.json); what is here calls it, so that
+# nobody has to remember how. `make help` lists everything.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+BENCH ?= --peers
+export JOBS FUZZ_SECONDS WERROR SLOW
+
+.PHONY: all deps run test asan tsan fuzz bench install format clean help
+
+all: deps ## dependencies, then build/release/baton and build/release/libbaton.so (the default)
+	scripts/build.sh release
+
+deps: ## install what is missing to build, test and measure (BATON_SKIP_DEPS=1: leave the system alone)
+	@scripts/install-deps.sh
+
+run: all ## a hand-over between two processes, with progress and a verified result
+	build/release/baton demo
+
+test: deps ## everything, in minutes: tests, sanitizers, Python, proof (SLOW=1: slow ones too)
+	scripts/test.sh
+
+asan: deps ## every C test with AddressSanitizer and UndefinedBehaviorSanitizer
+	scripts/build.sh asan
+	ctest --preset asan -j $(JOBS)
+
+tsan: deps ## every C test with ThreadSanitizer
+	scripts/build.sh tsan
+	ctest --preset tsan -j $(JOBS)
+
+fuzz: deps ## a short libFuzzer campaign per target (FUZZ_SECONDS=60)
+	scripts/fuzz.sh
+
+bench: all ## bandwidth and latency of each backend beside others' (BENCH="options of baton bench transfer")
+	build/release/baton bench transfer $(BENCH)
+
+install: deps ## program, library, header and pkg-config file (PREFIX=/usr/local, DESTDIR=)
+	scripts/build.sh release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	DESTDIR=$(DESTDIR) cmake --install build/release
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+format: ## lay out all C as .clang-format says
+	bash tests/house/format.sh . --fix
+
+clean: ## remove everything that was built
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

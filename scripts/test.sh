@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that `make test` promises, one stage after the other, each with a bound, and a table
+# at the end. A stage that fails does not hide the next one: all run, then the whole fails.
+#
+#   release  every test that is not labelled slow (SLOW=1: those too)
+#   asan     unit and conformance with AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan     unit and conformance with ThreadSanitizer
+#   python   the Python interface, with the library of the release build
+#   proof    the model of the protocol, checked by spin
+#
+# usage: scripts/test.sh [STAGE ...]     all of them when none is named
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(release asan tsan python proof)
+
+build() { # preset
+    scripts/build.sh "$1"
+}
+
+test_release() {
+    local without=(-LE '^slow$')
+    [ "${SLOW:-0}" = 1 ] && without=()
+    build release
+    timeout 600 ctest --preset release -j "$jobs" "${without[@]}"
+}
+
+# LeakSanitizer walks the whole address space on 64-bit ARM, seconds for every process that exits.
+# There the many processes of the conformance tests are left to `make asan`.
+test_asan() {
+    build asan
+    local leaks=1
+    [ "$(uname -m)" = aarch64 ] && leaks=0
+    timeout 600 ctest --preset asan -j "$jobs" -L '^unit$' -LE '^slow$'
+    ASAN_OPTIONS=detect_leaks=$leaks \
+        timeout 600 ctest --preset asan -j "$jobs" -L '^conformance$' -LE '^slow$'
+}
+
+test_tsan() {
+    build tsan
+    timeout 600 ctest --preset tsan -j "$jobs" -L '^(unit|conformance)$' -LE '^slow$'
+}
+
+test_python() {
+    build release
+    scripts/python-venv.sh
+    export BATON_ABI_TABLE=$PWD/build/release/tests/transfer/abi_table
+    PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 \
+        timeout 300 build/venv/bin/python -m pytest tests/python -q -p no:cacheprovider
+}
+
+test_proof() {
+    timeout 600 proof/run.sh
+}
+
+failed=0
+table=()
+for stage in "${stages[@]}"; do
+    echo
+    echo "=== $stage ==="
+    began=$SECONDS
+    verdict=passed
+    # In a shell of its own, so that set -e ends the stage at its first failure.
+    bash -euo pipefail -c "$(declare -f build test_release test_asan test_tsan \
+        test_python test_proof); jobs=$jobs; test_$stage" || verdict="FAILED ($?)"
+    [ "$verdict" = passed ] || failed=1
+    table+=("$(printf '%-8s %-12s %4d s' "$stage" "$verdict" $((SECONDS - began)))")
+done
+
+echo
+echo "=== make test ==="
+printf '%s\n' "${table[@]}"
+if [ $failed -ne 0 ]; then
+    echo "make test: FAILED"
+    exit 1
+fi
+echo "make test: all passed in $SECONDS s"
