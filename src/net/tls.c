@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See tls.h. TLS 1.3 only: both ends are ours. */
+#include "tls.h"
+
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tls {
+    SSL_CTX *context;
+};
+
+const char *tls_error(char *text, size_t size)
+{
+    unsigned long code = ERR_get_error();
+    if (code)
+        ERR_error_string_n(code, text, size);
+    else
+        strncpy(text, "no further reason", size);
+    ERR_clear_error();
+    return text;
+}
+
+static int tls_load(SSL_CTX *context, const char *certificate, const char *key,
+                    const char *authority, struct error err)
+{
+    char why[160];
+    if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
+        return error_set(err, BATON_EINVAL, "cannot use the TLS certificate %s: %s",
+                         certificate, tls_error(why, sizeof(why)));
+    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)
+        return error_set(err, BATON_EINVAL, "cannot use the TLS key %s: %s", key,
+                         tls_error(why, sizeof(why)));
+    if (SSL_CTX_check_private_key(context) != 1)
+        return error_set(err, BATON_EINVAL,
+                         "the TLS key %s does not belong to the certificate %s", key,
+                         certificate);
+    if (SSL_CTX_load_verify_locations(context, authority, NULL) != 1)
+        return error_set(err, BATON_EINVAL, "cannot use the TLS authority %s: %s", authority,
+                         tls_error(why, sizeof(why)));
+    return BATON_OK;
+}
+
+int tls_open(const char *certificate, const char *key, const char *authority, struct tls **out,
+             struct error err)
+{
+    if (!certificate || !key || !authority)
+        return error_set(
+            err, BATON_EINVAL,
+            "TLS needs a certificate, a key and an authority: give all three or none");
+    struct tls *tls = calloc(1, sizeof(*tls));
+    if (!tls)
+        return error_set(err, BATON_ENOMEM, "out of memory for TLS");
+    tls->context = SSL_CTX_new(TLS_method());
+    if (!tls->context) {
+        free(tls);
+        return error_set(err, BATON_ENOMEM, "out of memory for TLS");
+    }
+    SSL_CTX_set_min_proto_version(tls->context, TLS1_3_VERSION);
+    SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_mode(tls->context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    int code = tls_load(tls->context, certificate, key, authority, err);
+    if (code != BATON_OK) {
+        tls_close(tls);
+        return code;
+    }
+    *out = tls;
+    return BATON_OK;
+}
+
+void tls_close(struct tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_CTX_free(tls->context);
+    free(tls);
+}
+
+struct ssl_st *tls_session(struct tls *tls, bool server)
+{
+    SSL *session = SSL_new(tls->context);
+    if (!session)
+        return NULL;
+    if (server)
+        SSL_set_accept_state(session);
+    else
+        SSL_set_connect_state(session);
+    return session;
+}
+
+void tls_proof(const char *key, const void *first, size_t first_size, const void *second,
+               size_t second_size, uint8_t out[32])
+{
+    uint8_t joined[512];
+    unsigned length = 32;
+    BATON_ASSERT(first_size + second_size <= sizeof(joined));
+    memcpy(joined, first, first_size);
+    memcpy(joined + first_size, second, second_size);
+    HMAC(EVP_sha256(), key, (int)strlen(key), joined, first_size + second_size, out, &length);
+}
+
+bool tls_proof_equal(const uint8_t a[32], const uint8_t b[32])
+{
+    return CRYPTO_memcmp(a, b, 32) == 0;
+}
