@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a measured hand-over: pools of pages in the layouts that engines use, page lists in
+ * random order, and bytes that say where they belong, so that a page that went astray is found. */
+#ifndef BATON_CLI_BENCH_PAGES_H
+#define BATON_CLI_BENCH_PAGES_H
+
+#include "base/error.h"
+
+#define BENCH_TOKENS 16u
+#define BENCH_HEADS 8u
+#define BENCH_RANKS_MAX BENCH_HEADS
+#define BENCH_LAYERS_MAX 1024u
+
+/* One piece of work. Plain data: it goes to the role processes as it is. */
+struct bench_case {
+    char backends[64];   /* the manager's list; "": the library's own order */
+    uint64_t item_bytes; /* of one page of one layer, over all ranks, K and V together */
+    uint32_t pages;
+    uint32_t layers;
+    uint32_t src_tp;
+    uint32_t dst_tp;
+    uint32_t page_major; /* 1: all layers of a page in one run; 0: a pool per layer */
+    uint32_t structured; /* 1: K and V, 16 tokens, 8 heads; 0: opaque pages */
+    uint32_t
+        shared_pool; /* 1: pages from baton_pool_alloc; 0: memory that Baton did not allocate */
+    uint32_t threads; /* copy threads of each manager */
+    uint32_t streams;
+    uint64_t seed;
+};
+
+uint64_t bench_case_bytes(const struct bench_case *work);
+
+/* Whether such a case can be laid out at all, with a sentence if not. */
+int bench_case_check(const struct bench_case *work, struct error err);
+
+/* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank of one). */
+void bench_case_items(const struct bench_case *work, uint32_t *bases, uint64_t *item_bytes);
+
+struct page_pool {
+    struct bench_case work;
+    baton_pool *shared;
+    uint8_t *address; /* of all bases, one after the other */
+    uint64_t bytes;
+    baton_base *bases;
+    baton_layout layout; /* its bases are ours */
+};
+
+/* The share of rank `rank` of `tp`: all bytes of opaque pages, its heads of structured ones. */
+int page_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bool shared,
+                   struct page_pool *out, struct error err);
+void page_pool_close(struct page_pool *pool);
+
+/* Positions [first, first+count) of the sequence, which lie in pages[first..]. fill writes the
+ * bytes that belong there, poison writes bytes that belong nowhere, check counts wrong bytes and
+ * says in `where` which was the first. */
+void page_pool_fill(struct page_pool *pool, const int32_t *pages, uint32_t first,
+                    uint32_t count);
+void page_pool_poison(struct page_pool *pool, const int32_t *pages, uint32_t first,
+                      uint32_t count);
+uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uint32_t first,
+                         uint32_t count, char *where, size_t where_size);
+
+/* 0..count-1 in an order that only the seed decides. */
+void pages_shuffle(int32_t *pages, uint32_t count, uint64_t seed);
+
+#endif

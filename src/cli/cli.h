@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The subcommands: each is a table of options and a function, in a file of its own. */
+#ifndef BATON_CLI_CLI_H
+#define BATON_CLI_CLI_H
+
+#include "base/options.h"
+
+/* What a process returns to its shell. */
+enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* Parses into values. False: there is nothing more to do, *status is what to return (help was
+ * printed, or what was wrong with the command line). */
+bool cli_parse(const struct command *command, int argc, char **argv, void *values, int *status);
+
+/* "baton: what: sentence" on stderr; returns CLI_FAILED. */
+int cli_failed(const char *what, const char *sentence);
+
+extern const struct command bench_transfer_command, bench_poll_command, bench_death_command;
+extern const struct command info_command, demo_command, bootstrap_command;
+
+int bench_transfer_main(int argc, char **argv);
+int bench_poll_main(int argc, char **argv);
+int bench_death_main(int argc, char **argv);
+int info_main(int argc, char **argv);
+int demo_main(int argc, char **argv);
+int bootstrap_main(int argc, char **argv);
+
+#endif
