@@ -3,7 +3,8 @@
 #
 # Labels: unit (one part, milliseconds to seconds), conformance (one suite over every backend),
 # net (sockets between processes), e2e (programs), slow (left out of `make test`), fuzz (corpus
-# replay), house (the tree itself). `make test` runs unit and conformance with sanitizers too.
+# replay), house (the tree itself). `make test` runs unit and conformance with sanitizers too;
+# leak marks those whose leaks it must see even where LeakSanitizer is slow (scripts/test.sh).
 # A test that cannot run here exits with 77 and says why.
 
 # clang's ThreadSanitizer before 18 does not start where the kernel randomises many address bits.
@@ -83,5 +84,5 @@ function(baton_add_fuzzer name layer)
     target_sources(${program} PRIVATE replay_main.c)
     add_test(NAME fuzz.${name} COMMAND ${BATON_TEST_LAUNCHER} $<TARGET_FILE:${program}>
         ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
-    baton_test_properties(fuzz.${name} LABELS fuzz unit)
+    baton_test_properties(fuzz.${name} LABELS fuzz unit leak)
 endfunction()

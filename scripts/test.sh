@@ -28,14 +28,14 @@ test_release() {
 }
 
 # LeakSanitizer walks the whole address space on 64-bit ARM, seconds for every process that exits.
-# There the many processes of the conformance tests are left to `make asan`.
+# There only the tests labelled leak are searched for leaks; `make asan` searches all of them.
 test_asan() {
     build asan
     local leaks=1
-    [ "$(uname -m)" = aarch64 ] && leaks=0
-    timeout 600 ctest --preset asan -j "$jobs" -L '^unit$' -LE '^slow$'
+    [ "$(uname -m)" != aarch64 ] || leaks=0
     ASAN_OPTIONS=detect_leaks=$leaks \
-        timeout 600 ctest --preset asan -j "$jobs" -L '^conformance$' -LE '^slow$'
+        timeout 600 ctest --preset asan -j "$jobs" -L '^(unit|conformance)$' -LE '^slow$'
+    [ $leaks = 1 ] || timeout 600 ctest --preset asan -j "$jobs" -L '^leak$' -LE '^slow$'
 }
 
 test_tsan() {

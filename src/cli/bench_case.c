@@ -60,13 +60,15 @@ static int room_judge(const struct role_answer *sent, const struct role_answer *
 }
 
 static int backend_check(const struct bench_case *work, const struct role_answer *sent,
-                         struct bench_result *result, struct error err)
+                         const struct role_answer *received, struct bench_result *result,
+                         struct error err)
 {
     const baton_timeline *timeline = &sent->timeline;
     snprintf(result->backend, sizeof(result->backend), "%s", timeline->backend);
     snprintf(result->reason, sizeof(result->reason), "%s", timeline->reason);
     result->packed = timeline->packed;
-    result->operations = sent->operations;
+    /* The side that copies counts: with cma that is decode. */
+    result->operations = sent->operations ? sent->operations : received->operations;
     result->bytes = sent->bytes;
     if (work->backends[0] && strcmp(work->backends, result->backend) != 0)
         return error_set(err, BATON_EUNREACHABLE, "asked for %s, but %s carried it: %s",
@@ -117,7 +119,7 @@ static int bandwidth_measure(struct pair *pair, uint32_t iterations,
         if (!rc)
             rc = room_judge(&sent, &received, result, err);
         if (!rc)
-            rc = backend_check(&result->work, &sent, result, err);
+            rc = backend_check(&result->work, &sent, &received, result, err);
         if (!rc)
             rc = limit_take(pair, &limits[slot], err);
         seconds[slot] = (double)(sent.end_ns - sent.send_ns) * 1e-9;

@@ -93,30 +93,29 @@ static struct role_request request_make(bool chunked)
                                  .progress = 1};
 }
 
-/* Shows decode's progress until the room has ended there. With kill_at, prefill is killed as soon
- * as so many bytes are here; *killed_ns says when. */
+/* Shows prefill's progress until all of it is sent and landed. With kill_at it is killed instead, as
+ * soon as so many bytes are on their way, and *killed_ns says when. */
 static int room_follow(const struct demo *demo, const char *what, struct role *prefill,
-                       struct role *decode, uint64_t kill_at, uint64_t *killed_ns,
-                       struct role_answer *received, struct error err)
+                       uint64_t kill_at, uint64_t *killed_ns, struct role_answer *sent,
+                       struct error err)
 {
-    uint64_t here = 0;
+    uint64_t bytes = 0;
     bar_move(demo, what, 0);
     for (;;) {
-        int rc = role_answer(decode, received, ANSWER_TIMEOUT_MS, err);
+        int rc = role_answer(prefill, sent, ANSWER_TIMEOUT_MS, err);
         if (rc)
             return rc;
-        if (received->kind == ROLE_DONE)
+        if (sent->kind == ROLE_DONE)
             break;
-        here = received->bytes;
-        bar_move(demo, what, here);
-        if (kill_at && here >= kill_at && !*killed_ns) {
+        bytes = sent->bytes;
+        bar_move(demo, what, bytes);
+        if (kill_at && bytes >= kill_at) {
             *killed_ns = clock_now_ns();
             role_kill(prefill);
+            break;
         }
     }
-    if (!received->room_code)
-        here = received->bytes;
-    bar_draw(demo, what, here);
+    bar_draw(demo, what, bytes);
     return BATON_OK;
 }
 
@@ -131,9 +130,9 @@ static int hand_over(struct demo *demo, const char *what, bool chunked, struct r
     if (!rc)
         rc = role_ask(prefill, &request, err);
     if (!rc)
-        rc = room_follow(demo, what, prefill, decode, 0, &killed, &row->received, err);
+        rc = room_follow(demo, what, prefill, 0, &killed, &row->sent, err);
     if (!rc)
-        rc = role_answer(prefill, &row->sent, ANSWER_TIMEOUT_MS, err);
+        rc = role_answer(decode, &row->received, ANSWER_TIMEOUT_MS, err);
     if (rc)
         return rc;
     demo->row_count++;
@@ -186,7 +185,7 @@ static int death_show(struct demo *demo, struct error err)
 {
     struct bench_case work = case_make("");
     struct role_request request = request_make(true);
-    struct role_answer received;
+    struct role_answer sent, received;
     struct role prefill, decode;
     uint64_t killed = 0;
     printf("\nkill -9 of prefill in the middle\n");
@@ -196,8 +195,10 @@ static int death_show(struct demo *demo, struct error err)
     if (!rc)
         rc = role_ask(&prefill, &request, err);
     if (!rc)
-        rc = room_follow(demo, "as chunks are computed", &prefill, &decode,
-                         demo->total_bytes * DEMO_KILL_PERCENT / 100, &killed, &received, err);
+        rc = room_follow(demo, "as chunks are computed", &prefill,
+                         demo->total_bytes * DEMO_KILL_PERCENT / 100, &killed, &sent, err);
+    if (!rc)
+        rc = role_answer(&decode, &received, ANSWER_TIMEOUT_MS, err);
     if (!rc)
         rc = death_judge(&received, killed, err);
     role_stop(&decode);

@@ -35,7 +35,7 @@ struct role_request {
     uint32_t chunks;         /* ROOM, prefill: send in so many pieces; 0: 1 */
     uint32_t pace_us;        /* ROOM, prefill: between pieces, as if they were being computed */
     uint32_t wait_grants;    /* ROOM, prefill: send when the receivers are ready, not at once */
-    uint32_t progress;       /* ROOM, decode: PROGRESS answers on the way */
+    uint32_t progress;       /* ROOM, prefill: a PROGRESS answer after each piece */
     uint64_t start_ns;       /* ROOM: do not open before this time; 0: now */
 };
 

@@ -20,7 +20,6 @@
 
 #define ROOM_TIMEOUT_NS (60000 * NS_PER_MS)
 #define FENCE_TIMEOUT_NS (20000 * NS_PER_MS)
-#define PROGRESS_MS 20
 #define SPIN_NS 80000
 
 /* One room on every rank of this side. */
@@ -210,47 +209,22 @@ static int room_send(struct side *side, uint32_t group, uint32_t first, uint32_t
     return BATON_OK;
 }
 
-static uint64_t room_bytes_here(const struct side *side, uint32_t group)
-{
-    uint64_t bytes = 0;
-    for (uint32_t rank = 0; rank < side->ranks; rank++) {
-        baton_timeline timeline = {.struct_size = sizeof(timeline)};
-        if (side->rooms[group].receivers[rank] &&
-            baton_receiver_timeline(side->rooms[group].receivers[rank], &timeline) == 0)
-            bytes += timeline.bytes;
-    }
-    return bytes;
-}
-
-static void progress_tell(struct side *side, uint64_t *told)
-{
-    struct role_answer answer = {.kind = ROLE_PROGRESS, .bytes = room_bytes_here(side, 0)};
-    if (answer.bytes == *told)
-        return;
-    *told = answer.bytes;
-    if (send(side->fd, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
-        _exit(1); /* nobody is there to be told */
-}
-
 /* Until every one of the first `groups` rooms is in `state` or beyond, or has failed. */
-static int rooms_wait(struct side *side, uint32_t groups, int state, bool progress,
-                      struct error err)
+static int rooms_wait(struct side *side, uint32_t groups, int state, struct error err)
 {
     uint8_t states[ROLE_ROOMS_MAX];
-    uint64_t told = 0, until = clock_now_ns() + ROOM_TIMEOUT_NS;
+    uint64_t until = clock_now_ns() + ROOM_TIMEOUT_NS;
     baton_poll_many(side->set, states, groups);
     for (;;) {
         uint32_t waiting = 0;
         for (uint32_t i = 0; i < groups; i++)
             waiting += states[i] != BATON_FAILED && states[i] < state;
-        if (progress)
-            progress_tell(side, &told);
         if (!waiting)
             return BATON_OK;
         if (clock_now_ns() > until)
             return error_set(err, BATON_ETIMEOUT, "%u of %u rooms are still %s after a minute",
                              waiting, groups, baton_state_name(states[0]));
-        baton_pollset_wait(side->set, states, groups, progress ? PROGRESS_MS : 1000);
+        baton_pollset_wait(side->set, states, groups, 1000);
     }
 }
 
@@ -363,6 +337,13 @@ static void start_wait(uint64_t start_ns)
         continue;
 }
 
+static void progress_tell(struct side *side, uint64_t bytes)
+{
+    struct role_answer answer = {.kind = ROLE_PROGRESS, .bytes = bytes};
+    if (send(side->fd, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
+        _exit(1); /* nobody is there to be told */
+}
+
 static int room_send_chunks(struct side *side, const struct role_request *request,
                             struct role_answer *answer, struct error err)
 {
@@ -381,6 +362,8 @@ static int room_send_chunks(struct side *side, const struct role_request *reques
             answer->first_send_ns = answer->send_ns;
         rc = room_send(side, 0, request->first + sent, end - sent, i + 1 == chunks, err);
         sent = end;
+        if (request->progress)
+            progress_tell(side, sent * side->work.item_bytes * side->work.layers);
     }
     return rc;
 }
@@ -392,12 +375,12 @@ static int room_run(struct side *side, const struct role_request *request,
     answer->open_ns = clock_now_ns();
     int rc = room_open(side, 0, request->room, request->first, request->count, err);
     if (!rc && side->prefill && request->wait_grants)
-        rc = rooms_wait(side, 1, BATON_WAITING_FOR_INPUT, false, err);
+        rc = rooms_wait(side, 1, BATON_WAITING_FOR_INPUT, err);
     answer->ready_ns = clock_now_ns();
     if (!rc && side->prefill)
         rc = room_send_chunks(side, request, answer, err);
     if (!rc)
-        rc = rooms_wait(side, 1, BATON_SUCCESS, request->progress, err);
+        rc = rooms_wait(side, 1, BATON_SUCCESS, err);
     answer->end_ns = clock_now_ns();
     return rc;
 }
@@ -451,12 +434,12 @@ static int request_hold(struct side *side, const struct role_request *request, s
         rc = room_open(side, i, request->room + i, i * each, each, err);
     for (uint32_t i = 0; i < side->room_count && !rc && side->prefill; i++)
         rc = room_send(side, i, i * each, each / 2, false, err);
-    return rc ? rc : rooms_wait(side, side->room_count, BATON_TRANSFERRING, false, err);
+    return rc ? rc : rooms_wait(side, side->room_count, BATON_TRANSFERRING, err);
 }
 
 static int request_watch(struct side *side, struct role_answer *answer, struct error err)
 {
-    int rc = rooms_wait(side, side->room_count, BATON_SUCCESS, false, err);
+    int rc = rooms_wait(side, side->room_count, BATON_SUCCESS, err);
     answer->end_ns = clock_now_ns();
     if (rc)
         return rc;

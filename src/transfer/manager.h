@@ -42,6 +42,13 @@ struct outcome {
     uint32_t ticket;
 };
 
+/* Tickets that were fenced here before their OPEN was read: it must find them refused. */
+struct refused_ticket {
+    uint64_t epoch;
+    uint32_t ticket;
+};
+#define MANAGER_REFUSED 4096
+
 struct manager_config {
     char host[64]; /* "": not given */
     char bootstrap[128];
@@ -99,8 +106,10 @@ struct manager {
     uint32_t tombstone_next;
     struct outcome outcomes[MANAGER_OUTCOMES];
     uint32_t outcome_next;
-    struct room *live;     /* list of rooms in use, by room->live_next */
-    struct room *released; /* to be given back by manager_reap */
+    struct refused_ticket
+        refused[MANAGER_REFUSED]; /* by ticket; a collision forgets the older */
+    struct room *live;            /* list of rooms in use, by room->live_next */
+    struct room *released;        /* to be given back by manager_reap */
     bool closing;
     /* registration of this rank at a bootstrap server */
     struct registration *registration;
@@ -142,6 +151,9 @@ struct tombstone *manager_tombstone_find(struct manager *manager, uint64_t room,
 
 void manager_outcome_add(struct manager *manager, uint64_t room, uint32_t ticket);
 bool manager_outcome_find(const struct manager *manager, uint64_t room, uint32_t ticket);
+
+void manager_ticket_refuse(struct manager *manager, uint64_t epoch, uint32_t ticket);
+bool manager_ticket_refused(const struct manager *manager, uint64_t epoch, uint32_t ticket);
 
 /* Starts PUT /route for this rank (once); failures are retried, a refusal fails later senders. */
 void manager_register_rank(struct manager *manager, const char *bootstrap);

@@ -16,6 +16,8 @@
 
 #define REGISTRATION_RENEW_MS 5000
 #define REGISTRATION_RETRY_MAX_MS 1000
+/* A process that was just killed may still seem alive while its memory is torn down. */
+#define REGISTRATION_PATIENCE_MS 2000
 
 struct registration {
     struct manager *manager;
@@ -25,6 +27,7 @@ struct registration {
     uint64_t next_ns;
     uint32_t backoff_ms;
     bool refused;
+    uint64_t refused_ns; /* when it was refused first, 0: it is not */
     char text[WIRE_TEXT_MAX];
 };
 
@@ -67,14 +70,21 @@ static void registration_done(void *arg, int code, const char *text)
 {
     struct registration *registration = arg;
     registration->call = NULL;
-    registration->refused = code == BATON_EEXIST;
+    uint64_t now = clock_now_ns();
+    if (code != BATON_EEXIST)
+        registration->refused_ns = 0;
+    else if (!registration->refused_ns)
+        registration->refused_ns = now;
+    registration->refused =
+        registration->refused_ns &&
+        now - registration->refused_ns >= REGISTRATION_PATIENCE_MS * NS_PER_MS;
     snprintf(registration->text, sizeof(registration->text), "%s", text ? text : "");
     if (code == BATON_OK) {
         registration->backoff_ms = 0;
         registration->next_ns = clock_now_ns() + REGISTRATION_RENEW_MS * NS_PER_MS;
         return;
     }
-    if (code != BATON_AGAIN)
+    if (code != BATON_AGAIN && (code != BATON_EEXIST || registration->refused))
         LOG_WARNING(bootstrap, "rank %u could not register at %s: %s",
                     registration->manager->config.rank, registration->address, text);
     registration->backoff_ms = registration->backoff_ms ? registration->backoff_ms * 2 : 20;

@@ -406,16 +406,31 @@ static struct leg *room_find_leg(struct link *link, uint64_t id, uint32_t ticket
     return NULL;
 }
 
+/* ABORT for something that this side has no leg of: nothing here touches those pages. */
+static void room_abort_unopened(struct link *link, const struct wire_abort *abort,
+                                const char *text)
+{
+    struct manager *manager = link->manager;
+    if (!link->initiator) {
+        /* Its OPEN or GRANT may still be unread on an older link to the same process. */
+        manager_ticket_refuse(manager, link->peer->epoch, abort->ticket);
+        struct room *room = manager_room_find(manager, abort->room, ROOM_SENDER);
+        if (room && room->opened && !room_ended(room))
+            room_fail(room, abort->code, "%s", text);
+        else /* a sender that comes later must hear of it at once */
+            manager_tombstone_add(manager, abort->room, true, abort->code, text);
+    }
+    if (link->state == LINK_READY)
+        link_send_fenced(link, abort->room, abort->ticket);
+}
+
 void room_on_abort(struct link *link, const struct wire_abort *abort)
 {
     char text[WIRE_TEXT_MAX];
     wire_string_copy(abort->text, text, sizeof(text));
     struct leg *leg = room_find_leg(link, abort->room, abort->ticket);
     if (!leg) {
-        /* Nothing here touches those pages. A sender that comes later must hear of it at once. */
-        if (!link->initiator)
-            manager_tombstone_add(link->manager, abort->room, true, abort->code, text);
-        link_send_fenced(link, abort->room, abort->ticket);
+        room_abort_unopened(link, abort, text);
         return;
     }
     struct room *room = leg->room;
@@ -465,11 +480,13 @@ void room_job(struct runtime_job *job)
         receiver_requests(room, requests);
     if (room->role == ROOM_FREE || room->generation != generation)
         return;
-    if (requests & REQUEST_ABORT && !room_ended(room))
+    /* After the last COMMIT the receiver decides; a closed sender waits for that by itself. */
+    bool committed = atomic_load_explicit(&room->committed, memory_order_relaxed);
+    if (requests & REQUEST_ABORT && !room_ended(room) && !committed)
         room_fail(room, BATON_EABORTED, "%s", room->abort_text);
     if (requests & REQUEST_CLOSE) {
         room->owned = false;
-        if (!room_ended(room))
+        if (!room_ended(room) && !committed)
             room_fail(room, BATON_EABORTED, "closed by its owner before it ended");
     }
     if (room->ending && !room->abort_unresolved)
@@ -494,7 +511,12 @@ void room_tick(struct room *room, uint64_t now_ns)
             room_settle(room);
         return;
     }
-    if (now_ns > room->deadline_ns) {
+    /* A sender past its last COMMIT has given the decision away: the receiver's own deadline makes
+     * it answer. Should it never, this side ends on its own. */
+    uint64_t grace = atomic_load_explicit(&room->committed, memory_order_relaxed)
+                         ? room->manager->config.match_timeout_ms * NS_PER_MS
+                         : 0;
+    if (now_ns > room->deadline_ns + grace) {
         room_fail(room, BATON_ETIMEOUT, "the deadline of %u ms passed while %s",
                   room->deadline_ms, baton_state_name(room_state(room)));
         return;

@@ -236,6 +236,7 @@ void sender_on_open(struct link *link, const struct wire_open *open);
 void sender_on_grant(struct link *link, const struct wire_grant *grant);
 void sender_on_landed(struct link *link, const struct wire_room *landed);
 void sender_resume_doubts(struct link *link);
+void sender_ask(struct leg *leg); /* QUERY over any link to the leg's process that is up */
 
 void receiver_requests(struct room *room, uint32_t requests);
 void receiver_progress(struct room *room);

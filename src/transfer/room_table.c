@@ -200,3 +200,14 @@ bool manager_outcome_find(const struct manager *manager, uint64_t room, uint32_t
             return true;
     return false;
 }
+
+void manager_ticket_refuse(struct manager *manager, uint64_t epoch, uint32_t ticket)
+{
+    manager->refused[ticket % MANAGER_REFUSED] = (struct refused_ticket){epoch, ticket};
+}
+
+bool manager_ticket_refused(const struct manager *manager, uint64_t epoch, uint32_t ticket)
+{
+    const struct refused_ticket *refused = &manager->refused[ticket % MANAGER_REFUSED];
+    return ticket && refused->ticket == ticket && refused->epoch == epoch;
+}

@@ -166,8 +166,11 @@ static void runtime_destroy(struct runtime *runtime)
     for (uint32_t i = 0; i < runtime->worker_count; i++)
         worker_stop(runtime->workers[i]);
     bootstrap_client_close(runtime->bootstrap);
-    if (runtime->dns)
-        evdns_base_free(runtime->dns, 0);
+    if (runtime->dns) {
+        /* libevent does not cancel a look-up with its connection: fail them and let them say so. */
+        evdns_base_free(runtime->dns, 1);
+        event_base_loop(runtime->base, EVLOOP_NONBLOCK);
+    }
     event_base_free(runtime->base);
     bell_close(&runtime->bell);
     free(runtime);

@@ -389,6 +389,11 @@ void sender_on_open(struct link *link, const struct wire_open *open)
     struct manager *manager = link->manager;
     struct room *room = sender_find(link, open->room);
     char text[WIRE_TEXT_MAX];
+    if (manager_ticket_refused(manager, link->peer->epoch, open->ticket)) {
+        sender_refuse(link, open->room, open->ticket, BATON_EABORTED,
+                      "the room was aborted before");
+        return;
+    }
     if (!room) {
         struct tombstone *stone = manager_tombstone_find(manager, open->room, false);
         if (stone) {
@@ -578,7 +583,8 @@ static int leg_add_states(struct leg *leg, struct error err)
 }
 
 /* Do the pages announced (or, after an early last, sent) fill the grant? */
-static int leg_check_cover(const struct leg *leg, struct plan_input *input, struct error err)
+static int leg_check_cover(const struct leg *leg, uint64_t released, struct plan_input *input,
+                           struct error err)
 {
     const struct room *room = leg->room;
     *input = (struct plan_input){.src = leg->copy.regions[0].src,
@@ -590,12 +596,12 @@ static int leg_check_cover(const struct leg *leg, struct plan_input *input, stru
                                  .src_first_token = room->first_token,
                                  .dst_first_token = leg->prefix,
                                  .tokens = leg->copy.tokens,
-                                 .page_end = room->page_capacity,
+                                 .page_end = watermark_unpack(released).partial,
                                  .layer_end = leg->copy.regions[0].src->layers};
     return leg->page_count ? plan_covers(input, err) : BATON_OK;
 }
 
-static int leg_start(struct leg *leg, struct error err)
+static int leg_start(struct leg *leg, uint64_t released, struct error err)
 {
     struct room *room = leg->room;
     struct manager *manager = room->manager;
@@ -621,29 +627,26 @@ static int leg_start(struct leg *leg, struct error err)
     };
     copy->region_count = 1;
     struct plan_input input;
-    int code = leg_check_cover(leg, &input, err);
+    int code = leg_check_cover(leg, released, &input, err);
     if (code != BATON_OK)
         return code;
     leg->started = true;
     struct plan plan;
-    if (plan_open(&plan, &input, ERROR_NONE) == BATON_OK) {
+    if (plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
         copy->packed =
             plan_packs(&plan, copy->ops->run_bytes_min, copy->reason, sizeof(copy->reason));
-        if (copy->ops->capabilities & BACKEND_GET)
-            room->timeline.bytes += plan_bytes(&plan); /* the reader has the lanes that count */
-    }
     if (!(copy->ops->capabilities & BACKEND_PUT))
         return BATON_OK;
     return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
 }
 
-static void sender_start(struct room *room)
+static void sender_start(struct room *room, uint64_t released)
 {
     char why[WIRE_TEXT_MAX];
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         if (leg->dummy || leg->started || !leg->link)
             continue;
-        int code = leg_start(leg, ERROR_BUFFER(why));
+        int code = leg_start(leg, released, ERROR_BUFFER(why));
         if (code != BATON_OK) {
             room_fail(room, code, "%s", code == BATON_ENOMEM ? "out of memory for lanes" : why);
             return;
@@ -755,7 +758,7 @@ static void sender_commit(struct room *room, uint64_t word)
 }
 
 /* Everything has been sent: what goes with the last chunk is added before a lane can see `last`. */
-static bool sender_complete(struct room *room)
+static bool sender_complete(struct room *room, uint64_t released)
 {
     char why[WIRE_TEXT_MAX];
     struct plan_input input;
@@ -765,9 +768,12 @@ static bool sender_complete(struct room *room)
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         if (leg->dummy || !leg->started)
             continue;
-        int code = leg_check_cover(leg, &input, ERROR_BUFFER(why));
+        struct plan plan;
+        int code = leg_check_cover(leg, released, &input, ERROR_BUFFER(why));
         if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_PUT)
             code = leg_add_states(leg, ERROR_BUFFER(why));
+        else if (code == BATON_OK && plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
+            room->timeline.bytes += plan_bytes(&plan); /* the reader has the lanes that count */
         if (code != BATON_OK) {
             room_fail(room, code, "%s", why);
             return false;
@@ -805,10 +811,10 @@ void sender_progress(struct room *room)
     if (word == 0)
         return;
     room_advance(room, room->generation, BATON_TRANSFERRING);
-    sender_start(room);
+    sender_start(room, word);
     if (room_ended(room))
         return;
-    if (released.last && !sender_complete(room))
+    if (released.last && !sender_complete(room, word))
         return;
     if (word != room->woken) {
         room->woken = word;
@@ -856,16 +862,26 @@ void sender_on_landed(struct link *link, const struct wire_room *landed)
     room_succeed(room);
 }
 
+void sender_ask(struct leg *leg)
+{
+    struct wire_room query = {.room = leg->room->id, .ticket = leg->ticket};
+    for (struct link *link = leg->room->manager->links; link; link = link->next) {
+        if (!link->initiator && link->state == LINK_READY &&
+            link->peer->epoch == leg->peer->epoch) {
+            LINK_SEND(link, room, WIRE_QUERY, &query);
+            return;
+        }
+    }
+}
+
 /* The link is back: ask about what was in doubt when it broke. */
 void sender_resume_doubts(struct link *link)
 {
     for (struct room *room = link->manager->live, *next; room; room = next) {
         next = room->live_next;
         for (struct leg *leg = room->legs; room->role == ROOM_SENDER && leg; leg = leg->next) {
-            if (!leg->doubt || leg->peer->epoch != link->peer->epoch)
-                continue;
-            struct wire_room query = {.room = room->id, .ticket = leg->ticket};
-            LINK_SEND(link, room, WIRE_QUERY, &query);
+            if (leg->doubt && leg->peer->epoch == link->peer->epoch)
+                sender_ask(leg);
         }
     }
 }

@@ -41,7 +41,8 @@ def run_until_done(room: KVSender | KVReceiver) -> None:
 
 
 def prefill(address: str) -> KVPoll:
-    sender = KVSender(manager_of(pools_of(7)), address, ROOM, [0])
+    pools = pools_of(7)  # raw pointers keep nothing alive, this does
+    sender = KVSender(manager_of(pools), address, ROOM, [0])
     sender.init(5)
     sender.send(np.array([9, 3], np.int32))
     sender.send(np.array([40, 41, 63], np.int32))  # reaches 5: the last chunk

@@ -122,7 +122,7 @@ def test_pip_installs_the_package(tmp_path: Path) -> None:
 def test_version_and_backends() -> None:
     assert baton.version() == baton.__version__
     found = {backend.name: backend for backend in baton.backends()}
-    for name in ("shm", "cma", "tcp", "fake", "loopback"):
+    for name in ("shm", "cma", "tcp", "loopback"):
         assert name in found and found[name].about
     assert all(backend.available or backend.why for backend in found.values())
 

@@ -238,10 +238,8 @@ def test_abort_of_the_receiver_reaches_the_sender(start: Start, address: str) ->
     assert not decode.abort("r", "too late") and not prefill.abort("s", "too late")
     assert "the client went away" in prefill.failure("s")["reason"]
     assert decode.wait_fenced("r") and prefill.wait_fenced("s")
-    with pytest.raises(RemoteError) as refused:
-        prefill.send("s", SOURCE)  # the room's own reason, not "invalid state"
-    assert refused.value.kind == "TransferError"
-    assert "the client went away" in refused.value.reason
+    prefill.send("s", SOURCE)  # the engine did not know yet: no harm
+    assert prefill.poll("s") == "Failed" and decode.touched() == []
 
 
 def test_pages_of_a_live_room_are_not_granted_twice(start: Start, address: str) -> None:
