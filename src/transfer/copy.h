@@ -102,6 +102,8 @@ void lane_notify(struct lane *lane);
 uint64_t copy_sum(uint32_t region, uint32_t base, uint64_t offset, const uint8_t *bytes,
                   uint64_t length);
 
+#define COPY_FENCE_PARTS 32 /* streams of a link and all workers */
+
 /* A local fence: asks workers to let go of a ticket, posts `notify` when all have. */
 struct copy_fence {
     struct copy_fence_part {
@@ -109,7 +111,7 @@ struct copy_fence {
         struct copy_fence *fence;
         void (*revoke)(void *arg, uint32_t ticket);
         void *arg;
-    } parts[WIRE_STREAMS_MAX];
+    } parts[COPY_FENCE_PARTS];
     _Atomic uint32_t pending;
     uint32_t ticket;
     struct manager *manager;

@@ -380,6 +380,26 @@ static int link_check_memory(struct link *link, struct error err)
     return aux_map_make(manager, theirs, &link->aux_map, &link->aux_map_count, err);
 }
 
+/* The same from the initiator's side, whose memory is the destination. */
+static int link_check_peer_source(struct link *link, struct error err)
+{
+    const struct manager *manager = link->manager;
+    const struct wire_register *theirs = &link->peer->memory;
+    for (uint32_t i = 0; i < manager->region_count; i++) {
+        const struct region *mine = &manager->regions[i];
+        const struct layout *src =
+            i == 0 && theirs->region_count ? &theirs->regions[0].layout : NULL;
+        for (uint32_t k = 1; i > 0 && k < theirs->region_count; k++)
+            if (strcmp(theirs->regions[k].name, mine->name) == 0)
+                src = &theirs->regions[k].layout;
+        if (!src)
+            return error_set(err, BATON_ELAYOUT, "it has no region '%s'", mine->name);
+        if (layout_match(src, &mine->layout, err) != BATON_OK)
+            return BATON_ELAYOUT;
+    }
+    return BATON_OK;
+}
+
 static void link_refuse(struct link *link, int code, const char *text)
 {
     struct wire_choice choice = {.code = code, .text = {text, (uint32_t)strlen(text)}};
@@ -515,6 +535,17 @@ void link_attach_accept(struct manager *manager, int fd)
         event_add(attachment->event, NULL);
 }
 
+/* One that said nothing, or whose link never came. */
+void link_attach_tick(struct manager *manager, uint64_t now_ns)
+{
+    for (struct attachment *attachment = manager->attachments, *next; attachment;
+         attachment = next) {
+        next = attachment->next;
+        if (now_ns - attachment->since_ns > CONNECTION_HANDSHAKE_MS * NS_PER_MS)
+            attachment_free(attachment);
+    }
+}
+
 void link_attach_drop_all(struct manager *manager)
 {
     while (manager->attachments)
@@ -627,10 +658,11 @@ static void link_on_register(struct link *link, const struct wire_header *header
 {
     struct manager *manager = link->manager;
     char why[256];
-    if (link->state != LINK_REGISTER || link->peer->memory.region_count) {
+    if (link->state != LINK_REGISTER || link->registered) {
         link_close(link, BATON_EPROTOCOL, "REGISTER came twice");
         return;
     }
+    link->registered = true;
     int code =
         wire_register_get(payload, header->length, &link->peer->memory, ERROR_BUFFER(why));
     if (code != BATON_OK) {
@@ -688,6 +720,11 @@ static void link_on_choice(struct link *link, const struct wire_header *header,
         atomic_fetch_add(&link->manager->links_refused, 1);
         link_close(link, choice.code, "%s refused the link: %s", link->peer->name,
                    link->choice);
+        return;
+    }
+    /* The acceptor has checked this; its word is not enough to plan copies with. */
+    if (link_check_peer_source(link, ERROR_BUFFER(why)) != BATON_OK) {
+        link_close(link, BATON_ELAYOUT, "%s: %s", link->peer->name, why);
         return;
     }
     if (!link_use_backend(link, name, ERROR_BUFFER(why))) {
@@ -789,7 +826,7 @@ static void link_on_frame(struct connection *connection, const struct wire_heade
         LINK_DECODE(room, query);
         if (!link->initiator)
             goto bad;
-        receiver_on_query(link, &query);
+        room_on_query(link, &query);
         return;
     }
     case WIRE_ABORT: {
@@ -917,6 +954,11 @@ void link_tick(struct link *link, uint64_t now_ns, bool judge)
     if (judge && now_ns > link->heard_ns && silent_ms > manager->config.silent_ms) {
         link_close(link, BATON_EPEER, "%s has been silent for %u ms", link->peer->name,
                    (unsigned)silent_ms);
+        return;
+    }
+    if (link->state != LINK_READY &&
+        now_ns - link->since_ns > CONNECTION_HANDSHAKE_MS * NS_PER_MS) {
+        link_close(link, BATON_ETIMEOUT, "%s did not finish the handshake", link->peer->name);
         return;
     }
     if (link->state != LINK_READY) {

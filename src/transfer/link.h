@@ -38,6 +38,7 @@ struct link {
     struct connection *connection;
     enum link_state state;
     bool initiator;
+    bool registered; /* the peer's REGISTER is in */
     uint64_t session;
     struct peer *peer;
     struct route *route;       /* initiator */
@@ -73,6 +74,7 @@ void peer_release(struct peer *peer);
 /* AF_UNIX side connections. */
 struct attachment;
 void link_attach_accept(struct manager *manager, int fd);
+void link_attach_tick(struct manager *manager, uint64_t now_ns);
 void link_attach_drop_all(struct manager *manager);
 
 /* Our index of the region with this name, or -1. */

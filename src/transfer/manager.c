@@ -180,7 +180,10 @@ static int manager_make_table(struct manager *manager, struct error err)
     manager->rooms = calloc(slots, sizeof(*manager->rooms));
     manager->free_slots = malloc(slots * sizeof(*manager->free_slots));
     manager->room_index = calloc(slots, sizeof(*manager->room_index));
-    if (!manager->rooms || !manager->free_slots || !manager->room_index)
+    manager->outcomes = calloc(slots, sizeof(*manager->outcomes));
+    manager->tombstones = calloc(MANAGER_TOMBSTONES, sizeof(*manager->tombstones));
+    if (!manager->rooms || !manager->free_slots || !manager->room_index || !manager->outcomes ||
+        !manager->tombstones)
         return error_set(err, BATON_ENOMEM, "out of memory for %u rooms", slots);
     for (uint32_t i = 0; i < manager->config.max_rooms; i++) {
         struct room *room = &manager->rooms[i];
@@ -213,6 +216,17 @@ static void manager_on_attach(struct evconnlistener *listener, evutil_socket_t f
     link_attach_accept(arg, fd);
 }
 
+/* Out of descriptors: the listener would stay readable and the thread spin. The tick tries again. */
+static void manager_on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    struct manager *manager = arg;
+    LOG_WARNING(link,
+                "cannot accept connections: %s; raise the limit of open files (ulimit -n)",
+                strerror(errno));
+    evconnlistener_disable(listener);
+    manager->accept_paused = true;
+}
+
 struct manager_start {
     struct manager *manager;
     int tcp_fd, unix_fd;
@@ -230,6 +244,10 @@ static void manager_start_on_link_thread(void *arg)
     manager->unix_listener =
         evconnlistener_new(runtime->base, manager_on_attach, manager, flags, 0, start->unix_fd);
     start->ok = manager->listener && manager->unix_listener;
+    if (start->ok) {
+        evconnlistener_set_error_cb(manager->listener, manager_on_accept_error);
+        evconnlistener_set_error_cb(manager->unix_listener, manager_on_accept_error);
+    }
     manager->ticked_ns = clock_now_ns();
     manager->next = runtime->managers;
     runtime->managers = manager;
@@ -248,6 +266,8 @@ static void manager_free_memory(struct manager *manager)
     free(manager->rooms);
     free(manager->free_slots);
     free(manager->room_index);
+    free(manager->outcomes);
+    free(manager->tombstones);
     pthread_mutex_destroy(&manager->lock);
     if (manager->event_fd >= 0)
         close(manager->event_fd);
@@ -483,6 +503,12 @@ void manager_tick(struct manager *manager)
     manager_reap(manager);
     if (manager->closing)
         return;
+    if (manager->accept_paused) {
+        manager->accept_paused = false;
+        evconnlistener_enable(manager->listener);
+        evconnlistener_enable(manager->unix_listener);
+    }
+    link_attach_tick(manager, now);
     for (struct connection *connection = manager->connections, *next; connection;
          connection = next) {
         next = connection->next;

@@ -15,8 +15,7 @@ struct evconnlistener;
 struct event;
 struct tls;
 
-#define MANAGER_TOMBSTONES 1024
-#define MANAGER_OUTCOMES 4096
+#define MANAGER_TOMBSTONES 4096
 
 struct region {
     char name[WIRE_NAME_MAX];
@@ -102,15 +101,15 @@ struct manager {
     struct site *sites;
     struct peer *peers;
     struct attachment *attachments; /* AF_UNIX connections that wait for their link */
-    struct tombstone tombstones[MANAGER_TOMBSTONES];
-    uint32_t tombstone_next;
-    struct outcome outcomes[MANAGER_OUTCOMES];
+    struct tombstone *tombstones;   /* MANAGER_TOMBSTONES */
+    struct outcome *outcomes;       /* as many as slots, a ring */
     uint32_t outcome_next;
     struct refused_ticket
         refused[MANAGER_REFUSED]; /* by ticket; a collision forgets the older */
     struct room *live;            /* list of rooms in use, by room->live_next */
     struct room *released;        /* to be given back by manager_reap */
     bool closing;
+    bool accept_paused;
     /* registration of this rank at a bootstrap server */
     struct registration *registration;
 
@@ -132,16 +131,19 @@ void manager_tick(struct manager *manager);
 /* A room reached a new state or got fenced: the eventfd and the waiters hear of it. */
 void manager_notify(struct manager *manager);
 
-/* Room slots. acquire: any thread; EEXIST, ELIMIT; a phantom has no name, because its number is for
- * the caller to open. release: link thread. */
-int manager_room_acquire(struct manager *manager, uint64_t id, enum room_role role, bool named,
+/* Room slots. acquire: any thread; EEXIST, ELIMIT (a phantom shares its number with the caller's room
+ * to come). release: link thread. */
+int manager_room_acquire(struct manager *manager, uint64_t id, enum room_class class,
                          struct room **out, struct error err);
 void manager_room_live(struct manager *manager,
                        struct room *room); /* link thread: into the list */
-void manager_room_unname(struct manager *manager, struct room *room); /* id free for another */
+void manager_room_unname(struct manager *manager,
+                         struct room *room); /* its number is free again */
 void manager_room_release(struct manager *manager, struct room *room);
 void manager_reap(struct manager *manager);
-struct room *manager_room_find(struct manager *manager, uint64_t id, enum room_role role);
+struct room *manager_room_find(struct manager *manager, uint64_t id, enum room_class class);
+struct room *manager_room_next(struct manager *manager,
+                               const struct room *room); /* same id and class */
 struct room *manager_room_by_ticket(struct manager *manager, uint32_t ticket); /* any thread */
 
 void manager_tombstone_add(struct manager *manager, uint64_t room, bool from_peer, int code,

@@ -58,7 +58,7 @@ int baton_receiver_open(baton_manager *handle, const baton_receiver_options *opt
     if (!receiver)
         return error_set(err, BATON_ENOMEM, "out of memory for a receiver");
     struct room *room;
-    code = manager_room_acquire(manager, options->room, ROOM_RECEIVER, true, &room, err);
+    code = manager_room_acquire(manager, options->room, ROOM_LIVE_RECEIVER, &room, err);
     if (code != BATON_OK) {
         free(receiver);
         return code;
@@ -416,8 +416,12 @@ static void leg_send_grant(struct leg *leg, bool first)
 static void receiver_grant(struct room *room)
 {
     bool first = true;
+    bool streams = false;
     room->granted = true;
-    atomic_store_explicit(&room->ticket, room->grant_ticket, memory_order_release);
+    for (struct leg *leg = room->legs; leg; leg = leg->next)
+        streams |= leg->endpoint->ops->capabilities & BACKEND_STREAMS;
+    if (streams) /* only then may workers look the room up */
+        atomic_store_explicit(&room->ticket, room->grant_ticket, memory_order_release);
     room_time(room, &room->timeline.granted_ns);
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         if (!room->timeline.backend[0] && !leg->dummy) {
@@ -755,20 +759,6 @@ static void receiver_land(struct room *room)
             LINK_SEND(links[i], room, WIRE_LANDED, &landed);
     room->held = false;
     room_settle(room);
-}
-
-void receiver_on_query(struct link *link, const struct wire_room *query)
-{
-    if (manager_outcome_find(link->manager, query->room, query->ticket)) {
-        LINK_SEND(link, room, WIRE_LANDED, query);
-        return;
-    }
-    static const char text[] = "the link broke before everything had landed";
-    struct wire_abort abort = {.room = query->room,
-                               .ticket = query->ticket,
-                               .code = BATON_EPEER,
-                               .text = {text, sizeof(text) - 1}};
-    LINK_SEND(link, abort, WIRE_ABORT, &abort);
 }
 
 void receiver_progress(struct room *room)

@@ -137,6 +137,14 @@ void leg_send_abort(struct leg *leg)
     LINK_SEND(leg->link, abort, WIRE_ABORT, &abort);
 }
 
+/* May the peer still read our pages and make something of it? Without a link a reader has failed its
+ * room, unless the last COMMIT was out: then it may still succeed, and must not read other pages. */
+static bool leg_may_be_read(const struct leg *leg)
+{
+    return leg->endpoint && leg->endpoint->ops->capabilities & BACKEND_GET &&
+           (leg->link ? leg->committed != 0 : leg->committed_last);
+}
+
 /* Our side stops touching the leg's pages; the peer is told, unless it told us. */
 static void leg_end(struct leg *leg, bool tell)
 {
@@ -155,11 +163,9 @@ static void leg_end(struct leg *leg, bool tell)
     if (!failed)
         return;
     /* The other side may be in the middle of a store into our pages (or a read of them). */
+    bool may_touch = room->role == ROOM_RECEIVER ? leg->remote_writer : leg_may_be_read(leg);
     leg->fence_remote =
-        leg->granted && !leg->dummy && leg->peer && !leg->peer->gone &&
-        (room->role == ROOM_RECEIVER
-             ? leg->remote_writer
-             : leg->link && leg->committed && leg->endpoint->ops->capabilities & BACKEND_GET);
+        leg->granted && !leg->dummy && leg->peer && !leg->peer->gone && may_touch;
     if (tell && leg->link)
         leg_send_abort(leg);
     else if (tell && room->role == ROOM_RECEIVER && !leg->link && !leg->peer)
@@ -196,8 +202,7 @@ void leg_link_lost(struct leg *leg, int code, const char *text)
         }
     }
     if (room->role == ROOM_SENDER)
-        leg->fence_remote =
-            false; /* a reader without a link has failed its room, and only reads */
+        leg->fence_remote = leg->fence_remote && leg_may_be_read(leg);
     else if (leg->fence_remote && leg->route)
         route_want(leg->route, leg); /* no fence yet: come back and ask for it */
     room_settle(room);
@@ -246,7 +251,8 @@ static void room_fence_passed(struct room *room)
         atomic_fetch_sub(&manager->pages_quarantined, room->page_capacity);
         atomic_fetch_add(&manager->fences, 1);
     }
-    room_time(room, &room->timeline.fenced_ns);
+    atomic_store_explicit(&room->fenced_ns, clock_now_ns() - room->opened_ns + 1,
+                          memory_order_relaxed);
     atomic_store_explicit(&room->fenced, room->generation, memory_order_release);
     manager_notify(room->manager);
 }
@@ -265,6 +271,9 @@ static void room_quarantine(struct room *room)
 
 static void room_free(struct room *room)
 {
+    if (room->dp_call)
+        bootstrap_cancel(room->dp_call);
+    room->dp_call = NULL;
     while (room->legs) {
         struct leg *leg = room->legs;
         room->legs = leg->next;
@@ -312,8 +321,6 @@ static void room_end(struct room *room, struct leg *from)
     bool success = room_state(room) == BATON_SUCCESS;
     room->ending = true;
     atomic_store_explicit(&room->ticket, 0, memory_order_release);
-    room_time(room, &room->timeline.ended_ns);
-    room->timeline.state = success ? BATON_SUCCESS : BATON_FAILED;
     manager_room_unname(manager, room);
     if (room->dp_call) {
         bootstrap_cancel(room->dp_call);
@@ -350,6 +357,9 @@ static void room_log_end(const struct room *room)
 
 void room_succeed(struct room *room)
 {
+    /* Whoever sees the final state may read the timeline: it is complete before. */
+    room_time(room, &room->timeline.ended_ns);
+    room->timeline.state = BATON_SUCCESS;
     if (!room_advance(room, room->generation, BATON_SUCCESS))
         return;
     room_end(room, NULL);
@@ -363,6 +373,7 @@ void room_fail_from(struct room *room, struct leg *from, int code, const char *t
         return;
     room->failure_code = code;
     snprintf(room->failure_text, sizeof(room->failure_text), "%s", text);
+    room_time(room, &room->timeline.ended_ns);
     room->timeline.state = BATON_FAILED;
     if (!room_advance(room, room->generation, BATON_FAILED))
         return;
@@ -391,19 +402,34 @@ static void link_send_fenced(struct link *link, uint64_t room, uint32_t ticket)
     LINK_SEND(link, room, WIRE_FENCED, &frame);
 }
 
-/* The leg of an ended or live room that this frame means. Ended rooms have lost their name. */
+static struct leg *room_leg_meant(struct room *room, const struct link *link, uint32_t ticket)
+{
+    for (struct leg *leg = room->legs; leg; leg = leg->next)
+        if ((leg->link == link || (leg->peer && leg->peer->epoch == link->peer->epoch)) &&
+            (!ticket || !leg->ticket || leg->ticket == ticket))
+            return leg;
+    return NULL;
+}
+
+/* The leg of a live, phantom or ended room that this frame means. */
 static struct leg *room_find_leg(struct link *link, uint64_t id, uint32_t ticket)
 {
-    for (struct room *room = link->manager->live; room; room = room->live_next) {
-        enum room_role role = link->initiator ? ROOM_RECEIVER : ROOM_SENDER;
-        if (room->id != id || room->role != role)
-            continue;
-        for (struct leg *leg = room->legs; leg; leg = leg->next)
-            if ((leg->link == link || (leg->peer && leg->peer->epoch == link->peer->epoch)) &&
-                (!ticket || !leg->ticket || leg->ticket == ticket))
-                return leg;
+    static const enum room_class classes[] = {ROOM_LIVE_SENDER, ROOM_PHANTOM,
+                                              ROOM_ENDED_SENDER};
+    struct manager *manager = link->manager;
+    struct leg *leg = NULL;
+    if (link->initiator) {
+        struct room *room = &manager->rooms[ticket & manager->room_mask];
+        bool meant = room->role == ROOM_RECEIVER && room->opened && room->id == id &&
+                     room->grant_ticket == ticket;
+        return meant ? room_leg_meant(room, link, ticket) : NULL;
     }
-    return NULL;
+    for (size_t i = 0; !leg && i < sizeof(classes) / sizeof(classes[0]); i++)
+        for (struct room *room = manager_room_find(manager, id, classes[i]); room && !leg;
+             room = manager_room_next(manager, room))
+            if (room->opened || room->phantom)
+                leg = room_leg_meant(room, link, ticket);
+    return leg;
 }
 
 /* ABORT for something that this side has no leg of: nothing here touches those pages. */
@@ -414,7 +440,7 @@ static void room_abort_unopened(struct link *link, const struct wire_abort *abor
     if (!link->initiator) {
         /* Its OPEN or GRANT may still be unread on an older link to the same process. */
         manager_ticket_refuse(manager, link->peer->epoch, abort->ticket);
-        struct room *room = manager_room_find(manager, abort->room, ROOM_SENDER);
+        struct room *room = manager_room_find(manager, abort->room, ROOM_LIVE_SENDER);
         if (room && room->opened && !room_ended(room))
             room_fail(room, abort->code, "%s", text);
         else /* a sender that comes later must hear of it at once */
@@ -449,10 +475,38 @@ void room_on_abort(struct link *link, const struct wire_abort *abort)
         leg->doubt = false;
         leg->committed_last = false;
     }
-    if (room_ended(room))
+    if (room_state(room) == BATON_SUCCESS)
+        link_send_fenced(link, abort->room,
+                         abort->ticket); /* it crossed LANDED: nothing is touched */
+    else if (room_ended(room))
         room_settle(room);
     else
         room_fail_from(room, leg, abort->code, text);
+}
+
+void room_on_query(struct link *link, const struct wire_room *query)
+{
+    static const char text[] = "the link broke before everything had landed";
+    struct wire_abort abort = {.room = query->room,
+                               .ticket = query->ticket,
+                               .code = BATON_EPEER,
+                               .text = {text, sizeof(text) - 1}};
+    if (manager_outcome_find(link->manager, query->room, query->ticket)) {
+        LINK_SEND(link, room, WIRE_LANDED, query);
+        return;
+    }
+    LINK_SEND(link, abort, WIRE_ABORT, &abort);
+    if (link->state != LINK_READY)
+        return;
+    struct leg *leg = room_find_leg(link, query->room, query->ticket);
+    if (!leg) {
+        link_send_fenced(link, query->room, query->ticket);
+        return;
+    }
+    /* Our workers may still be reading: FENCED follows when they have stopped. */
+    leg_detach(leg);
+    leg_attach(leg, link);
+    room_settle(leg->room);
 }
 
 void room_on_fenced(struct link *link, const struct wire_room *fenced)
@@ -517,8 +571,10 @@ void room_tick(struct room *room, uint64_t now_ns)
                          ? room->manager->config.match_timeout_ms * NS_PER_MS
                          : 0;
     if (now_ns > room->deadline_ns + grace) {
-        room_fail(room, BATON_ETIMEOUT, "the deadline of %u ms passed while %s",
-                  room->deadline_ms, baton_state_name(room_state(room)));
+        room_fail(room, BATON_ETIMEOUT,
+                  "the deadline passed while %s, %llu ms after the room was opened",
+                  baton_state_name(room_state(room)),
+                  (unsigned long long)((now_ns - room->opened_ns) / NS_PER_MS));
         return;
     }
     if (room->role == ROOM_SENDER)

@@ -24,6 +24,14 @@ struct room;
 
 enum room_role { ROOM_FREE = 0, ROOM_SENDER = 1, ROOM_RECEIVER = 2 };
 
+enum room_class {
+    ROOM_UNNAMED = 0,
+    ROOM_LIVE_SENDER = 1,
+    ROOM_LIVE_RECEIVER = 2,
+    ROOM_PHANTOM = 3,      /* OPEN came before the caller's sender */
+    ROOM_ENDED_SENDER = 4, /* its number is free, but frames may still mean it */
+};
+
 enum room_request {
     REQUEST_OPEN = 1u << 0,
     REQUEST_INIT = 1u << 1,
@@ -101,8 +109,8 @@ struct room {
     struct runtime_job job;
     struct manager *manager;
     uint32_t slot;
-    enum room_role role; /* under manager->lock when taken or freed */
-    bool named;          /* in the index; under manager->lock */
+    enum room_role role;   /* under manager->lock when taken or freed */
+    enum room_class class; /* how the index knows it; under manager->lock */
     struct room *index_next;
 
     /* Written by the caller before the request bit, then read-only. */
@@ -150,7 +158,9 @@ struct room {
     struct bootstrap_call *dp_call; /* receiver: asking which dp rank has the room */
     int64_t dp_rank;                /* receiver: -1 until known */
     uint64_t dp_retry_ns;
-    uint64_t opened_ns, deadline_ns, match_ns, doubt_ns;
+    _Atomic uint64_t
+        fenced_ns; /* for the timeline, which others read once the room has ended */
+    uint64_t opened_ns, own_deadline_ns, deadline_ns, match_ns, doubt_ns;
     baton_timeline timeline;
     int failure_code;
     char failure_text[WIRE_TEXT_MAX];
@@ -244,9 +254,9 @@ void receiver_tick(struct room *room, uint64_t now_ns);
 void receiver_leg_ready(struct leg *leg); /* its link is up */
 void receiver_on_commit(struct link *link, const struct wire_commit *commit);
 void receiver_on_aux(struct link *link, const struct wire_aux *aux);
-void receiver_on_query(struct link *link, const struct wire_room *query);
 
 void room_on_abort(struct link *link, const struct wire_abort *abort);
+void room_on_query(struct link *link, const struct wire_room *query);
 void room_on_fenced(struct link *link, const struct wire_room *fenced);
 
 #endif

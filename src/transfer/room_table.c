@@ -12,26 +12,54 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct room **room_bucket(struct manager *manager, uint64_t id, enum room_role role)
+/* The index knows live rooms by role, and beside them rooms that frames may still mean: phantoms,
+ * and senders' rooms that have ended but whose fence is still being asked for. */
+static struct room **room_bucket(struct manager *manager, uint64_t id, enum room_class class)
 {
-    uint64_t hash = (id ^ (uint64_t)role << 62) * 0x9e3779b97f4a7c15ull;
+    uint64_t hash = (id ^ (uint64_t) class << 60) * 0x9e3779b97f4a7c15ull;
     return &manager->room_index[(hash >> 32) & manager->room_mask];
 }
 
-static struct room *room_named(struct manager *manager, uint64_t id, enum room_role role)
+static struct room *room_skip(struct room *room, uint64_t id, enum room_class class)
 {
-    struct room *room = *room_bucket(manager, id, role);
-    while (room && (room->id != id || room->role != role))
+    while (room && (room->id != id || room->class != class))
         room = room->index_next;
     return room;
 }
 
-struct room *manager_room_find(struct manager *manager, uint64_t id, enum room_role role)
+struct room *manager_room_find(struct manager *manager, uint64_t id, enum room_class class)
 {
     pthread_mutex_lock(&manager->lock);
-    struct room *room = room_named(manager, id, role);
+    struct room *room = room_skip(*room_bucket(manager, id, class), id, class);
     pthread_mutex_unlock(&manager->lock);
     return room;
+}
+
+struct room *manager_room_next(struct manager *manager, const struct room *room)
+{
+    pthread_mutex_lock(&manager->lock);
+    struct room *next = room_skip(room->index_next, room->id, room->class);
+    pthread_mutex_unlock(&manager->lock);
+    return next;
+}
+
+static void room_index_remove(struct manager *manager, struct room *room)
+{
+    if (room->class == ROOM_UNNAMED)
+        return;
+    struct room **slot = room_bucket(manager, room->id, room->class);
+    while (*slot != room)
+        slot = &(*slot)->index_next;
+    *slot = room->index_next;
+    room->class = ROOM_UNNAMED;
+}
+
+static void room_index_add(struct manager *manager, struct room *room, enum room_class class)
+{
+    struct room **bucket = room_bucket(manager, room->id, class);
+    room->class = class;
+    room->index_next = *bucket;
+    *bucket = room;
 }
 
 static void room_reset(struct room *room, uint64_t id, enum room_role role)
@@ -62,12 +90,12 @@ static void room_reset(struct room *room, uint64_t id, enum room_role role)
                           memory_order_release);
 }
 
-int manager_room_acquire(struct manager *manager, uint64_t id, enum room_role role, bool named,
+int manager_room_acquire(struct manager *manager, uint64_t id, enum room_class class,
                          struct room **out, struct error err)
 {
     int code = BATON_OK;
     pthread_mutex_lock(&manager->lock);
-    if (named && room_named(manager, id, role)) {
+    if (class != ROOM_PHANTOM && room_skip(*room_bucket(manager, id, class), id, class)) {
         code = error_set(err, BATON_EEXIST,
                          "room %llu is already open here: a room number is used once",
                          (unsigned long long)id);
@@ -76,13 +104,8 @@ int manager_room_acquire(struct manager *manager, uint64_t id, enum room_role ro
                          manager->config.max_rooms);
     } else {
         struct room *room = &manager->rooms[manager->free_slots[--manager->free_count]];
-        room_reset(room, id, role);
-        struct room **bucket = room_bucket(manager, id, role);
-        room->named = named;
-        if (named) {
-            room->index_next = *bucket;
-            *bucket = room;
-        }
+        room_reset(room, id, class == ROOM_LIVE_RECEIVER ? ROOM_RECEIVER : ROOM_SENDER);
+        room_index_add(manager, room, class);
         *out = room;
         atomic_fetch_add(&manager->rooms_open, 1);
     }
@@ -92,21 +115,12 @@ int manager_room_acquire(struct manager *manager, uint64_t id, enum room_role ro
     return code;
 }
 
-static void room_unname_locked(struct manager *manager, struct room *room)
-{
-    if (!room->named)
-        return;
-    struct room **slot = room_bucket(manager, room->id, room->role);
-    while (*slot != room)
-        slot = &(*slot)->index_next;
-    *slot = room->index_next;
-    room->named = false;
-}
-
 void manager_room_unname(struct manager *manager, struct room *room)
 {
     pthread_mutex_lock(&manager->lock);
-    room_unname_locked(manager, room);
+    room_index_remove(manager, room);
+    if (room->role == ROOM_SENDER)
+        room_index_add(manager, room, ROOM_ENDED_SENDER);
     pthread_mutex_unlock(&manager->lock);
 }
 
@@ -129,7 +143,9 @@ void manager_room_release(struct manager *manager, struct room *room)
             room->live_next->live_slot = room->live_slot;
         room->live_slot = NULL;
     }
-    manager_room_unname(manager, room);
+    pthread_mutex_lock(&manager->lock);
+    room_index_remove(manager, room);
+    pthread_mutex_unlock(&manager->lock);
     room->role = ROOM_FREE;
     room->live_next = manager->released;
     manager->released = room;
@@ -164,11 +180,17 @@ struct room *manager_room_by_ticket(struct manager *manager, uint32_t ticket)
 
 /* ---- what is over ---- */
 
+/* One place per hash: a collision forgets the older, and its room ends by match_timeout instead. */
+static struct tombstone *tombstone_place(struct manager *manager, uint64_t room, bool from_peer)
+{
+    uint64_t hash = (room ^ (uint64_t)from_peer << 63) * 0x9e3779b97f4a7c15ull;
+    return &manager->tombstones[(hash >> 32) % MANAGER_TOMBSTONES];
+}
+
 void manager_tombstone_add(struct manager *manager, uint64_t room, bool from_peer, int code,
                            const char *text)
 {
-    struct tombstone *stone =
-        &manager->tombstones[manager->tombstone_next++ % MANAGER_TOMBSTONES];
+    struct tombstone *stone = tombstone_place(manager, room, from_peer);
     stone->room = room;
     stone->from_peer = from_peer;
     stone->code = code;
@@ -178,24 +200,22 @@ void manager_tombstone_add(struct manager *manager, uint64_t room, bool from_pee
 
 struct tombstone *manager_tombstone_find(struct manager *manager, uint64_t room, bool from_peer)
 {
-    uint64_t now = clock_now_ns();
-    for (uint32_t i = 0; i < MANAGER_TOMBSTONES; i++) {
-        struct tombstone *stone = &manager->tombstones[i];
-        if (stone->room == room && stone->from_peer == from_peer && stone->expires_ns > now)
-            return stone;
-    }
-    return NULL;
+    struct tombstone *stone = tombstone_place(manager, room, from_peer);
+    return stone->room == room && stone->from_peer == from_peer &&
+                   stone->expires_ns > clock_now_ns()
+               ? stone
+               : NULL;
 }
 
 void manager_outcome_add(struct manager *manager, uint64_t room, uint32_t ticket)
 {
-    manager->outcomes[manager->outcome_next++ % MANAGER_OUTCOMES] =
+    manager->outcomes[manager->outcome_next++ & manager->room_mask] =
         (struct outcome){room, ticket};
 }
 
 bool manager_outcome_find(const struct manager *manager, uint64_t room, uint32_t ticket)
 {
-    for (uint32_t i = 0; i < MANAGER_OUTCOMES; i++)
+    for (uint32_t i = 0; i <= manager->room_mask; i++)
         if (manager->outcomes[i].ticket == ticket && manager->outcomes[i].room == room)
             return true;
     return false;

@@ -58,7 +58,7 @@ int baton_sender_open(baton_manager *handle, const baton_sender_options *options
     if (!sender)
         return error_set(err, BATON_ENOMEM, "out of memory for a sender");
     struct room *room;
-    int code = manager_room_acquire(manager, options->room, ROOM_SENDER, true, &room, err);
+    int code = manager_room_acquire(manager, options->room, ROOM_LIVE_SENDER, &room, err);
     if (code != BATON_OK) {
         free(sender);
         return code;
@@ -250,6 +250,7 @@ int room_timeline(const struct room *room, baton_timeline *out)
         return BATON_AGAIN; /* the link thread is still writing it */
     uint32_t size = out->struct_size;
     *out = room->timeline;
+    out->fenced_ns = atomic_load_explicit(&room->fenced_ns, memory_order_relaxed);
     out->struct_size = size;
     return BATON_OK;
 }
@@ -280,7 +281,7 @@ static void sender_open_room(struct room *room, uint64_t now_ns)
     room->opened = room->owned = true;
     manager_room_live(manager, room);
     room->opened_ns = now_ns;
-    room->deadline_ns = now_ns + room->deadline_ms * NS_PER_MS;
+    room->own_deadline_ns = room->deadline_ns = now_ns + room->deadline_ms * NS_PER_MS;
     room->match_ns = now_ns + manager->config.match_timeout_ms * NS_PER_MS;
     room->dp_rank = -1;
     if (room->fake) {
@@ -340,13 +341,14 @@ void sender_requests(struct room *room, uint32_t requests)
 static struct room *sender_phantom(struct manager *manager, uint64_t id, uint32_t time_left_ms)
 {
     struct room *room;
-    if (manager_room_acquire(manager, id, ROOM_SENDER, false, &room, ERROR_NONE) != BATON_OK)
+    if (manager_room_acquire(manager, id, ROOM_PHANTOM, &room, ERROR_NONE) != BATON_OK)
         return NULL;
     uint64_t now = clock_now_ns();
     room->phantom = true;
     room->opened_ns = now;
     room->dp_rank = -1;
     room->deadline_ms = time_left_ms;
+    room->own_deadline_ns = UINT64_MAX;
     room->deadline_ns = now + time_left_ms * NS_PER_MS;
     room->match_ns = now + manager->config.match_timeout_ms * NS_PER_MS;
     manager_room_live(manager, room);
@@ -355,13 +357,10 @@ static struct room *sender_phantom(struct manager *manager, uint64_t id, uint32_
 
 static struct room *sender_find(struct link *link, uint64_t id)
 {
-    struct room *room = manager_room_find(link->manager, id, ROOM_SENDER);
+    struct room *room = manager_room_find(link->manager, id, ROOM_LIVE_SENDER);
     if (room && room->opened && !room_ended(room))
         return room;
-    for (room = link->manager->live; room; room = room->live_next)
-        if (room->phantom && room->id == id && !room_ended(room))
-            return room;
-    return NULL;
+    return manager_room_find(link->manager, id, ROOM_PHANTOM);
 }
 
 static void sender_refuse(struct link *link, uint64_t id, uint32_t ticket, int code,
@@ -515,6 +514,9 @@ void sender_on_grant(struct link *link, const struct wire_grant *grant)
     }
     leg->granted = true;
     leg->required_dst = room->required_dst = grant->required_dst;
+    /* The receiver may have given itself more time (or less) when it got its pages. */
+    uint64_t deadline = clock_now_ns() + grant->time_left_ms * NS_PER_MS;
+    room->deadline_ns = deadline < room->own_deadline_ns ? deadline : room->own_deadline_ns;
     if (!room->phantom)
         sender_progress(room);
 }
@@ -880,8 +882,15 @@ void sender_resume_doubts(struct link *link)
     for (struct room *room = link->manager->live, *next; room; room = next) {
         next = room->live_next;
         for (struct leg *leg = room->legs; room->role == ROOM_SENDER && leg; leg = leg->next) {
-            if (leg->doubt && leg->peer->epoch == link->peer->epoch)
+            if (!leg->peer || leg->peer->epoch != link->peer->epoch)
+                continue;
+            if (leg->doubt) {
                 sender_ask(leg);
+            } else if (room->ending && leg->fence_remote && !leg->link) {
+                leg_attach(leg,
+                           link); /* it may still be reading: ABORT is answered by FENCED */
+                leg_send_abort(leg);
+            }
         }
     }
 }

@@ -59,7 +59,8 @@ struct tcp_stream {
     uint32_t events;
     struct lane *waiting; /* blocked lanes */
     /* out */
-    struct lane *out_lane; /* NULL: no frame is being written */
+    bool out_busy;         /* a frame is being written */
+    struct lane *out_lane; /* whose pages it reads; NULL: nobody's any more */
     uint32_t out_sequence;
     uint8_t out_head[TCP_FIXED_BYTES + TCP_RUNS_MAX * WIRE_DATA_RUN_BYTES];
     struct iovec out[TCP_RUNS_MAX + 1];
@@ -117,6 +118,7 @@ static void tcp_cut(struct tcp_stream *stream)
         worker_watch_remove(stream->worker, &stream->watch);
     shutdown(stream->fd, SHUT_RDWR);
     struct lane *lane = stream->out_lane;
+    stream->out_busy = false;
     stream->out_lane = NULL;
     stream->in_leg = NULL;
     if (lane)
@@ -190,6 +192,7 @@ static void tcp_pump_out(struct tcp_stream *stream)
     if (!done)
         return;
     struct lane *lane = stream->out_lane;
+    stream->out_busy = false;
     stream->out_lane = NULL;
     if (lane)
         lane_post(lane);
@@ -220,7 +223,7 @@ static int tcp_copy(struct lane *lane, const struct plan_run *runs, uint32_t cou
         snprintf(lane->error_text, sizeof(lane->error_text), "the data connection is closed");
         return BATON_EPEER;
     }
-    if (stream->out_lane) {
+    if (stream->out_busy) {
         tcp_block(stream, lane);
         return 0;
     }
@@ -251,13 +254,33 @@ static int tcp_copy(struct lane *lane, const struct plan_run *runs, uint32_t cou
                                 lane->copy->ticket, bytes, table, taken);
     stream->out[0] = (struct iovec){stream->out_head, head};
     stream->out_at = 0;
+    stream->out_busy = true;
     stream->out_lane = lane;
     int done = tcp_write_some(stream);
-    if (done > 0)
+    if (done > 0) {
+        stream->out_busy = false;
         stream->out_lane = NULL;
-    else if (done == 0)
+    }
+    if (done == 0)
         tcp_want(stream, EPOLLIN | EPOLLOUT);
     return (int)taken;
+}
+
+/* The lane's room is dead, and the peer reads slowly or not at all: the rest of the frame must keep
+ * its length, but not its source. The receiver throws those bytes away. */
+static void tcp_disown_frame(struct tcp_stream *stream)
+{
+    uint64_t left = 0;
+    uint32_t first = stream->out_at ? stream->out_at : 1;
+    for (uint32_t i = first; i < stream->out_count; i++)
+        left += stream->out[i].iov_len;
+    stream->out_count = first;
+    while (left) {
+        size_t piece = left < TCP_STAGING_BYTES ? left : TCP_STAGING_BYTES;
+        stream->out[stream->out_count++] = (struct iovec){stream->staging_out, piece};
+        left -= piece;
+    }
+    stream->out_lane = NULL;
 }
 
 static int tcp_flush(struct lane *lane)
@@ -274,6 +297,8 @@ static int tcp_flush(struct lane *lane)
         }
         lane->waiting = false;
     }
+    if (stream->out_lane == lane && lane->cancelled)
+        tcp_disown_frame(stream);
     return stream->out_lane != lane;
 }
 
@@ -472,9 +497,9 @@ static void tcp_ready(struct worker_watch *watch, uint32_t events)
     struct tcp_stream *stream = (struct tcp_stream *)watch;
     if (stream->closed)
         return;
-    if (stream->ssl && stream->out_lane)
+    if (stream->ssl && stream->out_busy)
         tcp_pump_out(stream);
-    else if (events & EPOLLOUT && stream->out_lane)
+    else if (events & EPOLLOUT && stream->out_busy)
         tcp_pump_out(stream);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) || stream->ssl)
         for (int turn = 0;
@@ -668,18 +693,22 @@ static void tcp_disconnect(struct endpoint *endpoint)
     free(state);
 }
 
+/* arg NULL: only the barrier. */
 static void tcp_revoke_on_worker(void *arg, uint32_t ticket)
 {
     struct tcp_stream *stream = arg;
-    if (stream->in_state == TCP_IN_BYTES && stream->in_ticket == ticket)
+    if (stream && stream->in_state == TCP_IN_BYTES && stream->in_ticket == ticket)
         stream->in_leg = NULL;
 }
 
+/* The streams of this link stop storing. Every other worker passes a barrier as well: a peer that
+ * sends somebody else's ticket makes it look at this room, and the room must still be there. */
 static int tcp_revoke(struct endpoint *endpoint, uint32_t ticket, struct copy_fence *fence)
 {
     struct tcp_state *state = endpoint->state;
-    struct worker *workers[WIRE_STREAMS_MAX];
-    void *streams[WIRE_STREAMS_MAX];
+    struct runtime *runtime = endpoint->manager->runtime;
+    struct worker *workers[COPY_FENCE_PARTS];
+    void *streams[COPY_FENCE_PARTS];
     uint32_t count = 0;
     (void)ticket;
     for (uint32_t i = 0; i < state->count; i++) {
@@ -688,7 +717,16 @@ static int tcp_revoke(struct endpoint *endpoint, uint32_t ticket, struct copy_fe
             streams[count++] = state->streams[i];
         }
     }
-    return count ? copy_fence_start(fence, count, workers, tcp_revoke_on_worker, streams) : 0;
+    for (uint32_t w = 0; w < runtime->worker_count; w++) {
+        bool covered = false;
+        for (uint32_t i = 0; i < count; i++)
+            covered |= workers[i] == runtime->workers[w];
+        if (!covered) {
+            workers[count] = runtime->workers[w];
+            streams[count++] = NULL;
+        }
+    }
+    return copy_fence_start(fence, count, workers, tcp_revoke_on_worker, streams);
 }
 
 const struct backend_ops backend_tcp = {
