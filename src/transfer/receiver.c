@@ -442,10 +442,9 @@ static void receiver_grant(struct room *room)
 
 static struct leg *receiver_leg(struct link *link, uint64_t id, uint32_t ticket)
 {
-    struct room *room = manager_room_by_ticket(link->manager, ticket);
-    struct leg *leg = room && room->id == id && room->granted && !room_ended(room)
-                          ? room_leg_on(room, link)
-                          : NULL;
+    struct room *room = manager_room_find(link->manager, id, ROOM_LIVE_RECEIVER);
+    bool live = room && room->grant_ticket == ticket && room->granted && !room_ended(room);
+    struct leg *leg = live ? room_leg_on(room, link) : NULL;
     if (!leg)
         atomic_fetch_add(&link->manager->frames_stale, 1); /* the room has ended here */
     return leg;

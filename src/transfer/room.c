@@ -414,17 +414,14 @@ static struct leg *room_leg_meant(struct room *room, const struct link *link, ui
 /* The leg of a live, phantom or ended room that this frame means. */
 static struct leg *room_find_leg(struct link *link, uint64_t id, uint32_t ticket)
 {
-    static const enum room_class classes[] = {ROOM_LIVE_SENDER, ROOM_PHANTOM,
+    static const enum room_class sending[] = {ROOM_LIVE_SENDER, ROOM_PHANTOM,
                                               ROOM_ENDED_SENDER};
+    static const enum room_class receiving[] = {ROOM_LIVE_RECEIVER, ROOM_ENDED_RECEIVER,
+                                                ROOM_ENDED_RECEIVER};
+    const enum room_class *classes = link->initiator ? receiving : sending;
     struct manager *manager = link->manager;
     struct leg *leg = NULL;
-    if (link->initiator) {
-        struct room *room = &manager->rooms[ticket & manager->room_mask];
-        bool meant = room->role == ROOM_RECEIVER && room->opened && room->id == id &&
-                     room->grant_ticket == ticket;
-        return meant ? room_leg_meant(room, link, ticket) : NULL;
-    }
-    for (size_t i = 0; !leg && i < sizeof(classes) / sizeof(classes[0]); i++)
+    for (size_t i = 0; !leg && i < 3; i++)
         for (struct room *room = manager_room_find(manager, id, classes[i]); room && !leg;
              room = manager_room_next(manager, room))
             if (room->opened || room->phantom)

@@ -29,7 +29,8 @@ enum room_class {
     ROOM_LIVE_SENDER = 1,
     ROOM_LIVE_RECEIVER = 2,
     ROOM_PHANTOM = 3,      /* OPEN came before the caller's sender */
-    ROOM_ENDED_SENDER = 4, /* its number is free, but frames may still mean it */
+    ROOM_ENDED_SENDER = 4, /* the number is free, but frames may still mean it */
+    ROOM_ENDED_RECEIVER = 5,
 };
 
 enum room_request {

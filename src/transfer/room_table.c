@@ -119,8 +119,8 @@ void manager_room_unname(struct manager *manager, struct room *room)
 {
     pthread_mutex_lock(&manager->lock);
     room_index_remove(manager, room);
-    if (room->role == ROOM_SENDER)
-        room_index_add(manager, room, ROOM_ENDED_SENDER);
+    room_index_add(manager, room,
+                   room->role == ROOM_SENDER ? ROOM_ENDED_SENDER : ROOM_ENDED_RECEIVER);
     pthread_mutex_unlock(&manager->lock);
 }
 

@@ -5,6 +5,7 @@
 
 #include "puppet.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,8 +56,12 @@ static void pair_take(struct proxy *proxy)
         close(fd);
         return;
     }
-    struct pair *pair = &proxy->pairs[proxy->pair_count++];
-    *pair = (struct pair){.fds = {fd, puppet_dial(proxy->target)}};
+    int target = puppet_try_dial(proxy->target);
+    if (target < 0) {
+        close(fd);
+        return;
+    }
+    proxy->pairs[proxy->pair_count++] = (struct pair){.fds = {fd, target}};
     atomic_fetch_add(&proxy->connections, 1);
 }
 

@@ -39,6 +39,7 @@ struct puppet {
 
 /* ---- sockets ---- */
 int puppet_dial(uint16_t port); /* a connected TCP socket with a receive timeout */
+int puppet_try_dial(uint16_t port); /* -1 when nobody is there */
 int puppet_dial_unix(const char *abstract_name);
 int puppet_listen(uint16_t *port);
 void puppet_write(int fd, const void *bytes, size_t size);
