@@ -2,8 +2,9 @@
 /* Parsing of command lines, and what is printed about them. getopt_long is not used, because it
  * knows neither types nor defaults nor spelling mistakes, and would need every option twice.
  *
- * Defaults go through the same parser as what a person types. A default that does not parse is a
- * mistake in a table, so it stops the process; everything that was typed only gets a sentence. */
+ * Defaults go through the same parser as what a person types. A default that does not parse is
+ * a mistake in a table, so it stops the process; everything that was typed only gets a
+ * sentence. */
 #include "options.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #define HELP_INDENT 8
 #define SUGGEST_LENGTH_MAX 48
 
-/* ---- spelling ------------------------------------------------------------------------------- */
+/* ---- spelling ---------------------------------------------------------------------------- */
 
 static uint32_t minimum(uint32_t a, uint32_t b)
 {
@@ -61,7 +62,7 @@ const char *options_suggest(const char *word, const char *const *names, uint32_t
     return nearest;
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------ */
 
 static int number_suffix(const char *text, uint32_t *shift)
 {
@@ -266,7 +267,7 @@ static void defaults_set(const struct command *command, void *values)
     }
 }
 
-/* ---- the command line -------------------------------------------------------------------------- */
+/* ---- the command line -------------------------------------------------------------------- */
 
 static int option_unknown(const struct command *command, const char *name, struct error err)
 {
@@ -380,10 +381,10 @@ int options_parse(const struct command *command, int argc, char **argv, void *va
     return complete_check(command, given, operands, err);
 }
 
-/* ---- help ------------------------------------------------------------------------------------ */
+/* ---- help -------------------------------------------------------------------------------- */
 
-/* Words wrapped at HELP_COLUMNS; an empty line in the text stays one, and a line that begins with
- * two spaces (an example) is printed as it is. */
+/* Words wrapped at HELP_COLUMNS; an empty line in the text stays one, and a line that begins
+ * with two spaces (an example) is printed as it is. */
 static void help_paragraphs(const char *text, int indent, FILE *out)
 {
     int column = 0;
@@ -453,7 +454,7 @@ void options_help(const struct command *command, const char *program, FILE *out)
     help_paragraphs("This text.", HELP_INDENT, out);
 }
 
-/* ---- man page ---------------------------------------------------------------------------------- */
+/* ---- man page ---------------------------------------------------------------------------- */
 
 void options_man_text(const char *text, FILE *out)
 {

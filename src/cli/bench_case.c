@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs one case. What is timed and what is not:
  *
- *   bandwidth   from the first send() call to SUCCESS on the last prefill rank. Before it: pools,
- *               links, grants. After it: verification and poisoning by decode, while prefill waits;
+ *   bandwidth   from the first send() call to SUCCESS on the last prefill rank. Before it:
+ * pools, links, grants. After it: verification and poisoning by decode, while prefill waits;
  *               then one memcpy of the same pages by prefill, while decode waits. So neither
  *               figure is taken while the other process is busy, and both see the same minute.
- *   latency     rooms of one page, one after the other. The whole room is what a request pays for
- *               the control plane: both processes open at a time agreed before, and it ends when
- *               the later of the two knows of its success. */
+ *   latency     rooms of one page, one after the other. The whole room is what a request pays
+ * for the control plane: both processes open at a time agreed before, and it ends when the
+ * later of the two knows of its success. */
 #include "bench_case.h"
 
 #include "base/clock.h"
@@ -201,8 +201,8 @@ int bench_case_run(const struct bench_case *work, uint32_t iterations, uint32_t 
         rc = bandwidth_measure(&pair, iterations, &result, err);
     if (!rc && rooms)
         rc = latencies_measure(&pair, &result, err);
-    role_stop(&pair.decode);
-    role_stop(&pair.prefill);
+    role_stop(&pair.decode, &rc, err);
+    role_stop(&pair.prefill, &rc, err);
     if (rc)
         return rc;
     result.verified = result.wrong_bytes == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One measured case: two processes, warm-up, iterations with the memcpy limit in between, then many
- * rooms of one page. Numbers only; printing is bench_report.c's. */
+/* One measured case: two processes, warm-up, iterations with the memcpy limit in between, then
+ * many rooms of one page. Numbers only; printing is bench_report.c's. */
 #ifndef BATON_CLI_BENCH_CASE_H
 #define BATON_CLI_BENCH_CASE_H
 
@@ -18,7 +18,8 @@ struct bench_result {
     uint64_t wrong_bytes;
     char wrong_where[160];
     bool verified;
-    /* One page, link up. Whole room: both sides open at the same instant, to SUCCESS on both. */
+    /* One page, link up. Whole room: both sides open at the same instant, to SUCCESS on both.
+     */
     uint32_t rooms;
     double p50_us, p99_us;
     double send_p50_us, send_p99_us; /* both sides ready: send() to the sender's SUCCESS */

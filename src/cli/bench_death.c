@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton bench death`: kill -9 of one side in the middle of open rooms. Measured is how soon the
- * survivor's rooms have failed, and how soon its pages are its own again (fenced). The victim holds
- * a large pool, because the kernel takes its memory apart before it closes its sockets. */
+/* `baton bench death`: kill -9 of one side in the middle of open rooms. Measured is how soon
+ * the survivor's rooms have failed, and how soon its pages are its own again (fenced). The
+ * victim holds a large pool, because the kernel takes its memory apart before it closes its
+ * sockets. */
 #include "cli.h"
 
 #include "base/clock.h"
@@ -132,8 +133,8 @@ static int death_once(const struct bench_case *work, bool prefill_dies, uint32_t
     if (!rc)
         rc = prefill_dies ? death_watch(&prefill, &decode, out, err)
                           : death_watch(&decode, &prefill, out, err);
-    role_stop(&decode);
-    role_stop(&prefill);
+    role_stop(&decode, &rc, err);
+    role_stop(&prefill, &rc, err);
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limits: memcpy of one core for shared memory, iperf3 on loopback for tcp. They are taken in
- * the same run as what they are compared with, because a machine is not the same twice. */
+/* The limits: memcpy of one core for shared memory, iperf3 on loopback for tcp. They are taken
+ * in the same run as what they are compared with, because a machine is not the same twice. */
 #include "bench_limits.h"
 
 #include "base/clock.h"
@@ -62,7 +62,7 @@ void copy_limit_close(struct copy_limit *limit)
     *limit = (struct copy_limit){0};
 }
 
-/* ---- iperf3 ------------------------------------------------------------------------------------ */
+/* ---- iperf3 ------------------------------------------------------------------------------ */
 
 static uint32_t free_port(void)
 {

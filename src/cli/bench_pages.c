@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools, page lists and the pattern.
  *
- * The pattern is a function of the place: seed, layer, k|v, head (of the whole model), position in
- * the sequence, offset. It does not name the page, because the two sides keep the same position in
- * different pages; and it does not name the rank, because with unequal tensor parallelism the same
- * head lives in different ranks. A byte that comes from any other place than the right one is
- * therefore seen, and so is one that never came: pages are poisoned before each hand-over. */
+ * The pattern is a function of the place: seed, layer, k|v, head (of the whole model), position
+ * in the sequence, offset. It does not name the page, because the two sides keep the same
+ * position in different pages; and it does not name the rank, because with unequal tensor
+ * parallelism the same head lives in different ranks. A byte that comes from any other place
+ * than the right one is therefore seen, and so is one that never came: pages are poisoned
+ * before each hand-over. */
 #include "bench_pages.h"
 
 #include <inttypes.h>
@@ -23,7 +24,7 @@ static uint64_t mix(uint64_t value)
     return value ^ (value >> 31);
 }
 
-/* ---- the case ---------------------------------------------------------------------------------- */
+/* ---- the case ---------------------------------------------------------------------------- */
 
 uint64_t bench_case_bytes(const struct bench_case *work)
 {
@@ -82,7 +83,7 @@ void pages_shuffle(int32_t *pages, uint32_t count, uint64_t seed)
     }
 }
 
-/* ---- pools ----------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------- */
 
 static int layout_describe(const struct bench_case *work, uint32_t rank, uint32_t tp,
                            baton_layout *layout, uint64_t *item_bytes)
@@ -162,10 +163,10 @@ void page_pool_close(struct page_pool *pool)
     *pool = (struct page_pool){0};
 }
 
-/* ---- the pattern ------------------------------------------------------------------------------- */
+/* ---- the pattern ------------------------------------------------------------------------- */
 
-/* A run of bytes that is in one piece in every layout: one head of one layer, K or V, of a page;
- * or one layer of an opaque page. */
+/* A run of bytes that is in one piece in every layout: one head of one layer, K or V, of a
+ * page; or one layer of an opaque page. */
 struct segment {
     uint32_t layer, half, head; /* head within this pool */
     uint32_t position;

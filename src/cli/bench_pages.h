@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of a measured hand-over: pools of pages in the layouts that engines use, page lists in
- * random order, and bytes that say where they belong, so that a page that went astray is found. */
+/* The memory of a measured hand-over: pools of pages in the layouts that engines use, page
+ * lists in random order, and bytes that say where they belong, so that a page that went astray
+ * is found. */
 #ifndef BATON_CLI_BENCH_PAGES_H
 #define BATON_CLI_BENCH_PAGES_H
 
@@ -33,7 +34,8 @@ uint64_t bench_case_bytes(const struct bench_case *work);
 /* Whether such a case can be laid out at all, with a sentence if not. */
 int bench_case_check(const struct bench_case *work, struct error err);
 
-/* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank of one). */
+/* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank of
+ * one). */
 void bench_case_items(const struct bench_case *work, uint32_t *bases, uint64_t *item_bytes);
 
 struct page_pool {
@@ -51,8 +53,8 @@ int page_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bo
 void page_pool_close(struct page_pool *pool);
 
 /* Positions [first, first+count) of the sequence, which lie in pages[first..]. fill writes the
- * bytes that belong there, poison writes bytes that belong nowhere, check counts wrong bytes and
- * says in `where` which was the first. */
+ * bytes that belong there, poison writes bytes that belong nowhere, check counts wrong bytes
+ * and says in `where` which was the first. */
 void page_pool_fill(struct page_pool *pool, const int32_t *pages, uint32_t first,
                     uint32_t count);
 void page_pool_poison(struct page_pool *pool, const int32_t *pages, uint32_t first,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls bench/run_peers.sh and reads what it prints: one JSON object per peer and transport. A
- * peer that cannot be installed or fails is a line that says so, never the end of our own run. */
+ * peer that cannot be installed or fails is a line that says so, never the end of our own run.
+ */
 #include "bench_peers.h"
 
 #include "subprocess.h"
@@ -16,7 +17,8 @@
 
 #define PEERS_TIMEOUT_MS 900000
 
-/* Places where bench/ is, seen from the program: a build folder in the tree, or an installation. */
+/* Places where bench/ is, seen from the program: a build folder in the tree, or an
+ * installation. */
 static const char *const places[] = {"bench", "../bench", "../../bench",
                                      "../share/baton/bench"};
 

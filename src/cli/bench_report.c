@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table and the JSON lines of `baton bench transfer`. A ratio stands beside every figure, since
- * gigabytes a second say as much about the machine as about the program. */
+/* The table and the JSON lines of `baton bench transfer`. A ratio stands beside every figure,
+ * since gigabytes a second say as much about the machine as about the program. */
 #include "bench_report.h"
 
 #include "base/error.h"

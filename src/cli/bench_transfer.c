@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton bench transfer`: every backend, layout and page size that was asked for, one case after
- * the other, each in two fresh processes, with the limits and the peers of the same run beside it. */
+/* `baton bench transfer`: every backend, layout and page size that was asked for, one case
+ * after the other, each in two fresh processes, with the limits and the peers of the same run
+ * beside it. */
 #include "cli.h"
 
 #include "bench_limits.h"
@@ -114,7 +115,7 @@ static void progress(const struct run *run, const char *what, const struct bench
                 work->pages, work->layers, work->src_tp, work->dst_tp);
 }
 
-/* ---- what to measure ------------------------------------------------------------------------------ */
+/* ---- what to measure --------------------------------------------------------------------- */
 
 static bool backend_available(const char *name, char *why, size_t size)
 {
@@ -188,7 +189,7 @@ static struct bench_case case_make(const struct values *values, const char *layo
     return work;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------- */
 
 static void iperf3_take(const struct run *run, double *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton bootstrap`: the place where ranks find each other, as a process of its own. Engines that
- * bring their own processes need one somewhere; usually it lives in a prefill worker. */
+/* `baton bootstrap`: the place where ranks find each other, as a process of its own. Engines
+ * that bring their own processes need one somewhere; usually it lives in a prefill worker. */
 #include "cli.h"
 
 #include <pthread.h>

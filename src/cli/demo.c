@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton demo`: the hand-over in a few seconds, for someone who has just built it. A prefill process
- * gives 64 MB of KV pages to a decode process, first over the best backend of this machine and then
- * over tcp: once chunk by chunk as they would be computed, once all at a time. In the end prefill is
- * killed in the middle, and decode has to come out of it with a reason and with its pages. */
+/* `baton demo`: the hand-over in a few seconds, for someone who has just built it. A prefill
+ * process gives 64 MB of KV pages to a decode process, first over the best backend of this
+ * machine and then over tcp: once chunk by chunk as they would be computed, once all at a time.
+ * In the end prefill is killed in the middle, and decode has to come out of it with a reason
+ * and with its pages. */
 #include "cli.h"
 
 #include "base/clock.h"
@@ -44,7 +45,7 @@ struct demo {
     bool terminal;
 };
 
-/* ---- the progress line --------------------------------------------------------------------------- */
+/* ---- the progress line ------------------------------------------------------------------- */
 
 static void bar_draw(const struct demo *demo, const char *what, uint64_t bytes)
 {
@@ -65,7 +66,7 @@ static void bar_move(const struct demo *demo, const char *what, uint64_t bytes)
         bar_draw(demo, what, bytes);
 }
 
-/* ---- hand-overs ---------------------------------------------------------------------------------- */
+/* ---- hand-overs -------------------------------------------------------------------------- */
 
 static struct bench_case case_make(const char *backends)
 {
@@ -93,8 +94,8 @@ static struct role_request request_make(bool chunked)
                                  .progress = 1};
 }
 
-/* Shows prefill's progress until all of it is sent and landed. With kill_at it is killed instead, as
- * soon as so many bytes are on their way, and *killed_ns says when. */
+/* Shows prefill's progress until all of it is sent and landed. With kill_at it is killed
+ * instead, as soon as so many bytes are on their way, and *killed_ns says when. */
 static int room_follow(const struct demo *demo, const char *what, struct role *prefill,
                        uint64_t kill_at, uint64_t *killed_ns, struct role_answer *sent,
                        struct error err)
@@ -157,12 +158,12 @@ static int backend_show(struct demo *demo, const char *backends, const char *tit
         rc = hand_over(demo, "as chunks are computed", true, &prefill, &decode, err);
     if (!rc)
         rc = hand_over(demo, "all pages at once", false, &prefill, &decode, err);
-    role_stop(&decode);
-    role_stop(&prefill);
+    role_stop(&decode, &rc, err);
+    role_stop(&prefill, &rc, err);
     return rc;
 }
 
-/* ---- the kill ------------------------------------------------------------------------------------ */
+/* ---- the kill ---------------------------------------------------------------------------- */
 
 static int death_judge(const struct role_answer *received, uint64_t killed, struct error err)
 {
@@ -201,12 +202,12 @@ static int death_show(struct demo *demo, struct error err)
         rc = role_answer(&decode, &received, ANSWER_TIMEOUT_MS, err);
     if (!rc)
         rc = death_judge(&received, killed, err);
-    role_stop(&decode);
-    role_stop(&prefill);
+    role_stop(&decode, &rc, err);
+    role_stop(&prefill, &rc, err);
     return rc;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------- */
 
 static double ms(uint64_t ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton info`: what this build can do on this machine, and why not the rest. It is the first thing
- * to ask for when a hand-over is slow or goes over another backend than expected. */
+/* `baton info`: what this build can do on this machine, and why not the rest. It is the first
+ * thing to ask for when a hand-over is slow or goes over another backend than expected. */
 #include "cli.h"
 
 #include <errno.h>
@@ -135,7 +135,7 @@ static void machine_read(struct machine *machine)
     ptrace_read(machine->ptrace, sizeof(machine->ptrace));
 }
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static void limit_print(const char *name, uint64_t value, uint64_t unit, const char *unit_name,
                         const char *about)
@@ -183,7 +183,7 @@ static void info_print(const struct machine *machine)
     printf("  %-14s %s\n", "ptrace scope", machine->ptrace);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static json_t *backends_json(void)
 {

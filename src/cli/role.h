@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two real processes for measurements and for the demo. The command that a person typed is the
  * parent: it decides what happens and prints. It starts this program again, once as prefill and
- * once as decode (`baton role`, hidden), and talks to each over a socket pair, one request and one
- * answer at a time. Requests and answers are plain structs: both ends are the same binary.
+ * once as decode (`baton role`, hidden), and talks to each over a socket pair, one request and
+ * one answer at a time. Requests and answers are plain structs: both ends are the same binary.
  *
  *   parent ---- OPEN ROOM LIMIT HOLD WATCH ----> prefill   bootstrap server, senders
  *          ---- OPEN ROOM HOLD WATCH ----------> decode    receivers, verification
@@ -61,22 +61,26 @@ struct role_answer {
     double seconds;             /* LIMIT */
 };
 
-/* ---- parent ------------------------------------------------------------------------------------ */
+/* ---- parent ------------------------------------------------------------------------------ */
 struct role {
     const char *name; /* "prefill" or "decode" */
     pid_t pid;
     int fd;
+    bool killed; /* by us, so that its end is no surprise */
 };
 
 int role_start(const char *name, struct role *out, struct error err);
 int role_ask(struct role *role, const struct role_request *request, struct error err);
 
-/* The next answer, PROGRESS ones included. An answer with a code, a dead process and silence are
- * all errors, with a sentence that says which process and why. */
+/* The next answer, PROGRESS ones included. An answer with a code, a dead process and silence
+ * are all errors, with a sentence that says which process and why. */
 int role_answer(struct role *role, struct role_answer *answer, uint32_t timeout_ms,
                 struct error err);
 void role_kill(struct role *role); /* kill -9; role_stop is still to be called */
-void role_stop(struct role *role); /* lets it close what is open, but not for ever */
+
+/* Lets it close what is open, but not for ever. A process that crashes on its way out is an
+ * error, unless *rc holds an earlier one, which is then the one to tell. */
+void role_stop(struct role *role, int *rc, struct error err);
 
 /* Both, ready for rooms. Stop both afterwards, whatever this returns. */
 int role_pair_open(const struct bench_case *work, struct role *prefill, struct role *decode,
@@ -87,7 +91,7 @@ int role_pair_room(struct role *prefill, struct role *decode,
                    const struct role_request *request, struct role_answer *sent,
                    struct role_answer *received, struct error err);
 
-/* ---- child --------------------------------------------------------------------------------------- */
+/* ---- child ------------------------------------------------------------------------------- */
 int role_main(int argc, char **argv);
 
 #endif

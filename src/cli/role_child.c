@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One side of a measured hand-over: a process with a pool and a manager per rank, which does what
- * the parent asks (role.h). It uses nothing but the public interface, as an engine would, and it
- * sleeps in baton_pollset_wait instead of spinning: on a small machine the library needs the core. */
+/* One side of a measured hand-over: a process with a pool and a manager per rank, which does
+ * what the parent asks (role.h). It uses nothing but the public interface, as an engine would,
+ * and it sleeps in baton_pollset_wait instead of spinning: on a small machine the library needs
+ * the core. */
 #include "role.h"
 
 #include "base/clock.h"
@@ -45,7 +46,7 @@ struct side {
     struct copy_limit limit;
 };
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static int side_rank_open(struct side *side, uint32_t rank, struct error err)
 {
@@ -113,7 +114,7 @@ static int side_open(struct side *side, struct role_request *request, struct err
     return rc;
 }
 
-/* ---- rooms --------------------------------------------------------------------------------------- */
+/* ---- rooms ------------------------------------------------------------------------------- */
 
 static void room_close(struct side *side, uint32_t group)
 {
@@ -323,9 +324,10 @@ static uint32_t pages_quarantined(const struct side *side)
     return pages;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------- */
 
-/* Sleeps most of the way and spins the rest, so that both processes begin at the same instant. */
+/* Sleeps most of the way and spins the rest, so that both processes begin at the same instant.
+ */
 static void start_wait(uint64_t start_ns)
 {
     if (start_ns > clock_now_ns() + SPIN_NS) {

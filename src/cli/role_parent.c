@@ -19,7 +19,7 @@
 
 #define ROLE_OPEN_TIMEOUT_MS 60000
 #define ROLE_ROOM_TIMEOUT_MS 120000
-#define ROLE_STOP_TIMEOUT_MS 10000
+#define ROLE_STOP_TIMEOUT_MS 30000
 
 static void child_exec(const char *name, int fd)
 {
@@ -61,7 +61,16 @@ int role_ask(struct role *role, const struct role_request *request, struct error
                      role->name, strerror(errno));
 }
 
-/* The process closed its end: say how it went. */
+static int role_ended(const char *name, int status, struct error err)
+{
+    if (WIFSIGNALED(status))
+        return error_set(err, BATON_EPEER, "the %s process was killed by signal %d (%s)", name,
+                         WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return error_set(err, BATON_EPEER, "the %s process ended with status %d", name,
+                     WEXITSTATUS(status));
+}
+
+/* The process closed its end in the middle of a conversation: say how it went. */
 static int role_gone(struct role *role, struct error err)
 {
     int status = 0;
@@ -69,11 +78,7 @@ static int role_gone(struct role *role, struct error err)
     role->pid = 0;
     if (pid <= 0 || waitpid(pid, &status, 0) != pid)
         return error_set(err, BATON_EPEER, "the %s process is gone", role->name);
-    if (WIFSIGNALED(status))
-        return error_set(err, BATON_EPEER, "the %s process was killed by signal %d (%s)",
-                         role->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
-    return error_set(err, BATON_EPEER, "the %s process ended with status %d", role->name,
-                     WEXITSTATUS(status));
+    return role_ended(role->name, status, err);
 }
 
 int role_answer(struct role *role, struct role_answer *answer, uint32_t timeout_ms,
@@ -103,22 +108,26 @@ int role_answer(struct role *role, struct role_answer *answer, uint32_t timeout_
 
 void role_kill(struct role *role)
 {
+    role->killed = true;
     if (role->pid > 0)
         kill(role->pid, SIGKILL);
 }
 
-void role_stop(struct role *role)
+void role_stop(struct role *role, int *rc, struct error err)
 {
     struct timespec pause = {.tv_nsec = 2000000};
     uint64_t until = clock_now_ns() + ROLE_STOP_TIMEOUT_MS * NS_PER_MS;
+    int status = 0;
     if (role->fd >= 0)
         close(role->fd); /* end of file tells it to close and leave */
     role->fd = -1;
-    while (role->pid > 0 && waitpid(role->pid, NULL, WNOHANG) == 0) {
+    while (role->pid > 0 && waitpid(role->pid, &status, WNOHANG) == 0) {
         if (clock_now_ns() > until)
             kill(role->pid, SIGKILL);
         nanosleep(&pause, NULL);
     }
+    if (status && !role->killed && !*rc)
+        *rc = role_ended(role->name, status, err);
     role->pid = 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork, exec, wait, with bounds. A failing exec is told through a close-on-exec pipe, so that "not
- * installed" is an answer and not an exit status to be guessed at. */
+/* fork, exec, wait, with bounds. A failing exec is told through a close-on-exec pipe, so that
+ * "not installed" is an answer and not an exit status to be guessed at. */
 #define _GNU_SOURCE /* pipe2 */
 #include "subprocess.h"
 

@@ -18,9 +18,9 @@ int subprocess_start(char *const argv[], uint32_t flags, pid_t *pid, int *output
 /* Ends it and forgets it: TERM, then KILL after a second. */
 void subprocess_stop(pid_t pid);
 
-/* Runs it to its end, or to the timeout (then it is stopped, and ETIMEDOUT-like ETIMEOUT comes
- * back with what was printed so far). *text is NUL-terminated and the caller's to free; *status is
- * the exit status, or 128 and the signal. */
+/* Runs it to its end, or to the timeout (then it is stopped, and ETIMEOUT comes
+ * back with what was printed so far). *text is NUL-terminated and the caller's to free; *status
+ * is the exit status, or 128 and the signal. */
 int subprocess_capture(char *const argv[], uint32_t timeout_ms, char **text, int *status,
                        struct error err);
 

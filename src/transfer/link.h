@@ -68,11 +68,26 @@ void link_tick(struct link *link, uint64_t now_ns, bool judge);
 #define LINK_SEND(link, name, TYPE, frame) \
     CONNECTION_SEND((link)->connection, name, TYPE, frame)
 
+/* link_register.c */
+void link_greet(struct link *link);  /* acceptor: REGISTER */
+void link_choose(struct link *link); /* acceptor: everything is known */
+void link_on_register(struct link *link, const struct wire_header *header,
+                      const uint8_t *payload);
+void link_on_choice(struct link *link, const struct wire_header *header,
+                    const uint8_t *payload);
+void link_open_streams(struct link *link, const char *host, uint16_t port);
+
+/* peer.c */
+struct peer *peer_new(struct manager *manager, const struct connection *connection);
+void peer_watch(struct peer *peer,
+                int pid); /* its death is seen at once and counts as a fence */
 struct peer *peer_hold(struct peer *peer);
 void peer_release(struct peer *peer);
 
-/* AF_UNIX side connections. */
+/* attach.c: AF_UNIX side connections. */
 struct attachment;
+void link_attach(struct link *link);           /* initiator: opens one and passes our pools */
+bool link_claim_attachment(struct link *link); /* acceptor: it may be here already */
 void link_attach_accept(struct manager *manager, int fd);
 void link_attach_tick(struct manager *manager, uint64_t now_ns);
 void link_attach_drop_all(struct manager *manager);

@@ -44,6 +44,36 @@ bool room_advance(struct room *room, uint32_t generation, enum baton_state to)
     return true;
 }
 
+void room_request(struct room *room, uint32_t request)
+{
+    atomic_fetch_or_explicit(&room->requests, request, memory_order_acq_rel);
+    runtime_post(room->manager->runtime, &room->job);
+}
+
+int room_failure(const struct room *room, char *text, size_t size)
+{
+    if (text && size)
+        text[0] = 0;
+    if (room_state(room) != BATON_FAILED)
+        return BATON_OK;
+    if (text && size)
+        snprintf(text, size, "%s", room->failure_text);
+    return room->failure_code;
+}
+
+int room_timeline(const struct room *room, baton_timeline *out)
+{
+    if (!out || out->struct_size < sizeof(*out))
+        return BATON_EINVAL;
+    if (!room_ended(room))
+        return BATON_AGAIN; /* the link thread is still writing it */
+    uint32_t size = out->struct_size;
+    *out = room->timeline;
+    out->fenced_ns = atomic_load_explicit(&room->fenced_ns, memory_order_relaxed);
+    out->struct_size = size;
+    return BATON_OK;
+}
+
 void room_time(struct room *room, uint64_t *field)
 {
     if (!*field)

@@ -234,6 +234,10 @@ void room_time(struct room *room, uint64_t *field); /* stamps a timeline field o
 /* Takes the pages' page_ticket entries for the room / gives them back. */
 int room_pages_hold(struct room *room, struct error err);
 
+/* ---- any thread ---- */
+
+/* Sets a request bit and posts the room. */
+void room_request(struct room *room, uint32_t request);
 int room_failure(const struct room *room, char *text, size_t size);
 int room_timeline(const struct room *room, baton_timeline *out);
 struct room *sender_room(const baton_sender *sender);
@@ -253,6 +257,9 @@ void receiver_requests(struct room *room, uint32_t requests);
 void receiver_progress(struct room *room);
 void receiver_tick(struct room *room, uint64_t now_ns);
 void receiver_leg_ready(struct leg *leg); /* its link is up */
+/* landing.c. leg_landed fails the room when the bytes will never all be here. */
+bool leg_landed(struct leg *leg);
+void receiver_land(struct room *room);
 void receiver_on_commit(struct link *link, const struct wire_commit *commit);
 void receiver_on_aux(struct link *link, const struct wire_aux *aux);
 

@@ -3,6 +3,7 @@
 # What a person meets first: help, the man page, mistakes, and `baton info`. $BATON is the program.
 set -eu
 baton=${BATON:?the program under test}
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # seconds for each of many short processes
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 checks=0

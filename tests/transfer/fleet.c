@@ -92,8 +92,7 @@ int fleet_rank_open(struct fleet_rank *rank, const struct fleet_options *options
                     size_t err_size)
 {
     *rank = (struct fleet_rank){.pages = options->pages ? options->pages : 16,
-                                .page_bytes =
-                                    options->page_bytes ? options->page_bytes : 4096};
+                                .page_bytes = options->page_bytes ? options->page_bytes : 4096};
     int code = rank_memory(rank, options->foreign, err, err_size);
     if (code != BATON_OK)
         return code;
@@ -372,8 +371,8 @@ static uint64_t member_many_await(struct member *member, int state, bool fence)
     do {
         missing = 0;
         for (uint32_t i = member->many_from; i < member->room_count; i++)
-            missing += fence ? !room_fenced(&member->rooms[i])
-                             : room_poll(&member->rooms[i]) != state;
+            missing +=
+                fence ? !room_fenced(&member->rooms[i]) : room_poll(&member->rooms[i]) != state;
         if (missing)
             usleep(2000);
     } while (missing && fleet_now_ms() < end);
@@ -655,8 +654,7 @@ int fleet_teardown(void **state)
 
 uint32_t fleet_bootstrap(struct fleet_worker *worker)
 {
-    struct fleet_reply reply =
-        fleet_order(worker, (struct fleet_order){.op = FLEET_BOOTSTRAP});
+    struct fleet_reply reply = fleet_order(worker, (struct fleet_order){.op = FLEET_BOOTSTRAP});
     if (reply.code != BATON_OK)
         fail_msg("no bootstrap server: %s", reply.text);
     return (uint32_t)reply.value;
@@ -681,10 +679,10 @@ struct fleet_reply fleet_room_state(struct fleet_worker *worker, bool sender, ui
 struct fleet_reply fleet_room_wait(struct fleet_worker *worker, bool sender, uint64_t room,
                                    int state)
 {
-    struct fleet_reply reply = fleet_order(worker, (struct fleet_order){.op = FLEET_WAIT,
-                                                                        .sender = sender,
-                                                                        .room = room,
-                                                                        .state = (uint32_t)state});
+    struct fleet_reply reply = fleet_order(
+        worker,
+        (struct fleet_order){
+            .op = FLEET_WAIT, .sender = sender, .room = room, .state = (uint32_t)state});
     assert_int_equal(reply.code, BATON_OK);
     if ((int)reply.state != state)
         fail_msg("%s of room %llu is %s, not %s: %s", sender ? "sender" : "receiver",

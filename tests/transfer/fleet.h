@@ -28,21 +28,21 @@
 uint64_t fleet_now_ms(void); /* the real clock, also where the library's is pushed */
 
 /* Waits for something that another thread or process is about to do. */
-#define EVENTUALLY(condition)                                                           \
-    do {                                                                                \
-        uint64_t eventually_end = fleet_now_ms() + FLEET_BOUND_MS;                      \
-        while (!(condition)) {                                                          \
-            if (fleet_now_ms() > eventually_end)                                        \
-                fail_msg("not within %d ms: %s", FLEET_BOUND_MS, #condition);           \
-            usleep(500);                                                                \
-        }                                                                               \
+#define EVENTUALLY(condition)                                                 \
+    do {                                                                      \
+        uint64_t eventually_end = fleet_now_ms() + FLEET_BOUND_MS;            \
+        while (!(condition)) {                                                \
+            if (fleet_now_ms() > eventually_end)                              \
+                fail_msg("not within %d ms: %s", FLEET_BOUND_MS, #condition); \
+            usleep(500);                                                      \
+        }                                                                     \
     } while (0)
 
 /* `text` contains `part`; says both when not. */
-#define ASSERT_SAYS(text, part)                                                         \
-    do {                                                                                \
-        if (!strstr((text), (part)))                                                    \
-            fail_msg("\"%s\" does not say \"%s\"", (text), (part));                     \
+#define ASSERT_SAYS(text, part)                                     \
+    do {                                                            \
+        if (!strstr((text), (part)))                                \
+            fail_msg("\"%s\" does not say \"%s\"", (text), (part)); \
     } while (0)
 
 /* ---- a rank in this process --------------------------------------------------------------- */

@@ -98,6 +98,21 @@ static void bytes_fill(uint8_t *to, size_t bytes, uint64_t key)
     }
 }
 
+static size_t field_bytes(const struct field *field)
+{
+    switch (field->dtype) {
+    case BATON_DTYPE_F16:
+    case BATON_DTYPE_BF16: return field->count * 2;
+    case BATON_DTYPE_F32:
+    case BATON_DTYPE_I32:
+    case BATON_DTYPE_U32: return field->count * 4;
+    case BATON_DTYPE_F64:
+    case BATON_DTYPE_I64:
+    case BATON_DTYPE_U64: return field->count * 8;
+    default: return field->count;
+    }
+}
+
 static uint64_t name_key(const char *name)
 {
     uint64_t key = 0;
@@ -256,6 +271,8 @@ static size_t element_at(const struct side_region *region, uint32_t page, uint32
 /* Ranks use different pages of their regions for the same place in the sequence. */
 static int32_t rank_page(const struct side_rank *rank, const struct shape *shape, int32_t page)
 {
+    if (page < 0 || (uint32_t)page >= shape->pages)
+        return page; /* a test wants it refused */
     return (int32_t)(((uint32_t)page + rank->index * 5) % shape->pages);
 }
 
@@ -286,8 +303,8 @@ static uint64_t region_write(const struct side_rank *rank, struct side_region *r
                     for (uint32_t token = 0; token < tokens; token++) {
                         uint64_t position = extent->first + (uint64_t)i * tokens + token;
                         uint64_t key = mix(region_key + (layout->first_layer + layer) * 2 + kv);
-                        size_t bytes, at = element_at(region, page, layer, kv, head, token,
-                                                      &bytes);
+                        size_t bytes,
+                            at = element_at(region, page, layer, kv, head, token, &bytes);
                         if (position < extent->begin || position >= extent->end)
                             continue;
                         key = mix(mix(key + layout->first_head + head) + position);
@@ -363,12 +380,14 @@ static void rank_open(struct side *side, struct side_rank *rank, struct answer *
     for (uint32_t i = 0; i < group->field_count; i++)
         fields[i] = (baton_aux_field){group->fields[i].name, group->fields[i].dtype,
                                       group->fields[i].count, group->fields[i].offset};
+    /* A slot without fields is one field called "aux". */
+    bool plain = group->field_count == 1 && strcmp(group->fields[0].name, "aux") == 0;
     baton_aux aux = {.struct_size = sizeof(aux),
                      .slots = group->aux_slots,
                      .address = rank->aux,
                      .slot_bytes = group->aux_slot_bytes,
                      .fields = fields,
-                     .field_count = group->field_count};
+                     .field_count = plain ? 0 : group->field_count};
     options.rank = rank->tp_rank;
     options.tp_size = group->tp_size;
     options.pp_rank = rank->pp_rank;
@@ -421,9 +440,9 @@ static void side_trip_close(struct side *side, uint32_t slot)
     for (uint32_t i = 0; held && i < SIDE_RANKS_MAX; i++) {
         baton_sender_close(held->senders[i]);
         baton_receiver_close(held->receivers[i]);
+        held->senders[i] = NULL;
+        held->receivers[i] = NULL;
     }
-    free(held);
-    side->trips[slot] = NULL;
 }
 
 static void side_lose_managers(struct side *side, const void *argument, struct answer *answer)
@@ -441,6 +460,10 @@ static void side_lose_managers(struct side *side, const void *argument, struct a
 static void side_close(struct side *side, const void *argument, struct answer *answer)
 {
     side_lose_managers(side, argument, answer);
+    for (uint32_t slot = 0; slot < SIDE_TRIPS_MAX; slot++) {
+        free(side->trips[slot]);
+        side->trips[slot] = NULL;
+    }
     for (uint32_t i = 0; i < side->rank_count; i++) {
         struct side_rank *rank = &side->ranks[i];
         for (uint32_t r = 0; r < SIDE_REGIONS_MAX; r++)
@@ -468,10 +491,32 @@ static void memory_compare(const struct side_rank *rank, const char *what,
         at++;
     for (size_t i = at; i < bytes; i++)
         wrong += memory[i] != expected[i];
-    answer_fail(answer, BATON_ECORRUPT,
-                "rank %u, %s: %zu of %zu bytes are not what they must be, the first at %zu: %02x "
-                "instead of %02x",
-                rank->index, what, wrong, bytes, at, memory[at], expected[at]);
+    answer_fail(
+        answer, BATON_ECORRUPT,
+        "rank %u, %s: %zu of %zu bytes are not what they must be, the first at %zu: %02x "
+        "instead of %02x",
+        rank->index, what, wrong, bytes, at, memory[at], expected[at]);
+}
+
+/* Where a page lies in one of its bases, counted from the start of the region's memory. */
+static size_t page_at(const struct side_rank *rank, const struct side_region *region,
+                      uint32_t base, int32_t page)
+{
+    const baton_base *at = &region->bases[base];
+    uint64_t stride =
+        region->shape.order == ORDER_OPAQUE ? at->item_bytes : region->layout.page_stride;
+    return (size_t)((uint8_t *)at->address - region->memory) +
+           (uint32_t)rank_page(rank, &region->shape, page) * stride;
+}
+
+static void region_compare_page(const struct side_rank *rank, const struct side_region *region,
+                                int32_t page, struct answer *answer)
+{
+    for (uint32_t base = 0; base < region->layout.base_count; base++) {
+        size_t at = page_at(rank, region, base, page);
+        memory_compare(rank, region->shape.name, region->memory + at, region->expected + at,
+                       region->bases[base].item_bytes, answer);
+    }
 }
 
 static void side_check_memory(struct side *side, const void *argument, struct answer *answer)
@@ -631,12 +676,12 @@ static int receiver_init(const struct side_rank *rank, const struct trip *trip,
     options.state_count = trip->state_count;
     for (uint32_t i = 0; i < trip->state_count; i++) {
         const struct trip_pages *state = &trip->states[i];
-        states[i] = (baton_state_pages){.region = state->dest_region,
-                                        .first_token = state->dest_first,
-                                        .pages = rank_pages(
-                                            rank, &rank->regions[state->dest_region].shape,
-                                            state->dest, state->dest_count),
-                                        .count = state->dest_count};
+        states[i] = (baton_state_pages){
+            .region = state->dest_region,
+            .first_token = state->dest_first,
+            .pages = rank_pages(rank, &rank->regions[state->dest_region].shape, state->dest,
+                                state->dest_count),
+            .count = state->dest_count};
     }
     int code = baton_receiver_init(receiver, &options);
     for (uint32_t i = 0; i < trip->state_count; i++)
@@ -680,7 +725,7 @@ static void rank_write_last(struct side *side, struct side_rank *rank, const str
     size_t slot = (size_t)trip->source_aux * group->aux_slot_bytes;
     for (uint32_t i = 0; i < group->field_count; i++) {
         const struct field *field = &group->fields[i];
-        bytes_fill(rank->aux + slot + field->offset, (size_t)field->count * 4,
+        bytes_fill(rank->aux + slot + field->offset, field_bytes(field),
                    mix(trip->seed + name_key(field->name)));
     }
     memcpy(rank->aux_expected + slot, rank->aux + slot, group->aux_slot_bytes);
@@ -833,8 +878,9 @@ static void side_report(struct side *side, const void *argument, struct answer *
         answer->codes[i] = side->role == PREFILL
                                ? baton_sender_failure(held->senders[i], text, size)
                                : baton_receiver_failure(held->receivers[i], text, size);
-        int code = side->role == PREFILL ? baton_sender_timeline(held->senders[i], timeline)
-                                         : baton_receiver_timeline(held->receivers[i], timeline);
+        int code = side->role == PREFILL
+                       ? baton_sender_timeline(held->senders[i], timeline)
+                       : baton_receiver_timeline(held->receivers[i], timeline);
         if (code)
             answer_fail(answer, code, "no timeline of room %llu on rank %u: %s",
                         (unsigned long long)held->trip.room, i, baton_error_name(code));
@@ -852,7 +898,7 @@ static void rank_accept_aux(struct side *side, struct side_rank *rank, const str
     for (uint32_t i = 0; i < dest->field_count; i++)
         for (uint32_t k = 0; k < source->field_count; k++)
             if (strcmp(dest->fields[i].name, source->fields[k].name) == 0)
-                bytes_fill(slot + dest->fields[i].offset, (size_t)dest->fields[i].count * 4,
+                bytes_fill(slot + dest->fields[i].offset, field_bytes(&dest->fields[i]),
                            mix(trip->seed + name_key(dest->fields[i].name)));
 }
 
@@ -869,13 +915,13 @@ static void side_accept(struct side *side, const void *argument, struct answer *
             struct side_region *region = &rank->regions[pages->dest_region];
             uint32_t tokens =
                 shape_tokens(&side->groups[PREFILL].regions[pages->source_region]);
-            struct extent extent = {
-                .pages = pages->dest,
-                .first = pages->dest_first,
-                .to = pages->dest_count,
-                .layer_to = region->layout.layers,
-                .begin = pages->source_first,
-                .end = pages->source_first + (uint64_t)pages->source_count * tokens};
+            struct extent extent = {.pages = pages->dest,
+                                    .first = pages->dest_first,
+                                    .to = pages->dest_count,
+                                    .layer_to = region->layout.layers,
+                                    .begin = pages->source_first,
+                                    .end = pages->source_first +
+                                           (uint64_t)pages->source_count * tokens};
             if (pages_bound(trip, pages) < extent.end)
                 extent.end = pages_bound(trip, pages);
             answer->number += region_write(rank, region, trip->seed, &extent, false);
@@ -884,18 +930,31 @@ static void side_accept(struct side *side, const void *argument, struct answer *
     }
 }
 
+/* Is every byte of the room's pages what it must be, now? */
+static void side_check_trip(struct side *side, const void *argument, struct answer *answer)
+{
+    const struct trip_order *order = argument;
+    const struct trip *trip = &side->trips[order->slot]->trip;
+    for (uint32_t i = 0; i < side->rank_count; i++) {
+        const struct side_rank *rank = &side->ranks[i];
+        for (uint32_t s = 0; s < trip->state_count + 1; s++) {
+            const struct trip_pages *pages = s ? &trip->states[s - 1] : &trip->kv;
+            const struct side_region *region = &rank->regions[pages->dest_region];
+            for (uint32_t k = 0; k < pages->dest_count; k++)
+                region_compare_page(rank, region, pages->dest[k], answer);
+        }
+    }
+}
+
 static void region_renew(const struct side_rank *rank, struct side_region *region,
                          const int32_t *pages, uint32_t count, uint64_t key)
 {
-    bool opaque = region->shape.order == ORDER_OPAQUE;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t page = (uint32_t)rank_page(rank, &region->shape, pages[i]);
         for (uint32_t base = 0; base < region->layout.base_count; base++) {
-            const baton_base *at = &region->bases[base];
-            uint64_t stride = opaque ? at->item_bytes : region->layout.page_stride;
-            uint8_t *to = (uint8_t *)at->address + page * stride;
-            bytes_fill(to, at->item_bytes, mix(key + page) + base);
-            memcpy(region->expected + (to - region->memory), to, at->item_bytes);
+            size_t at = page_at(rank, region, base, pages[i]);
+            size_t bytes = region->bases[base].item_bytes;
+            bytes_fill(region->memory + at, bytes, mix(key + i) + base);
+            memcpy(region->expected + at, region->memory + at, bytes);
         }
     }
 }
@@ -987,9 +1046,8 @@ static void side_watch(struct side *side, const void *argument, struct answer *a
         for (uint32_t i = 0; i < order->count; i++)
             for (uint32_t rank = 0; rank < side->rank_count; rank++)
                 if (held_state(side, side->trips[order->slots[i]], rank) != BATON_SUCCESS)
-                    answer_fail(answer, BATON_ESTATE,
-                                "group %u is through, but room %u is not", i / order->members,
-                                i);
+                    answer_fail(answer, BATON_ESTATE, "group %u is through, but room %u is not",
+                                i / order->members, i);
     }
     baton_pollset_close(set);
 }
@@ -1123,10 +1181,9 @@ void handover_open(struct handover *handover, const struct group *prefill,
     struct open_order order = {.groups = {*prefill, *decode}};
     memcpy(handover->groups, order.groups, sizeof(handover->groups));
     handover->succeeded = handover->failed = handover->bytes = 0;
-    handover->links_break = handover->bytes_sent_differ = false;
+    handover->links_break = false;
     handover->open = true;
-    struct answer *answer =
-        handover_ask(handover, PREFILL, side_open, &order, sizeof(order));
+    struct answer *answer = handover_ask(handover, PREFILL, side_open, &order, sizeof(order));
     snprintf(order.bootstrap, sizeof(order.bootstrap), "127.0.0.1:%u",
              (unsigned)answer->number);
     handover_ask(handover, DECODE, side_open, &order, sizeof(order));
@@ -1163,10 +1220,11 @@ static void counters_check(struct handover *handover, enum role role)
     if (handover->links_break)
         return; /* a manager that was closed took its counters with it */
     if (succeeded != handover->succeeded * ranks || failed != handover->failed * ranks)
-        fail_msg("%s counts %llu rooms succeeded and %llu failed on %u ranks, not %llu and %llu "
-                 "each",
-                 who, (unsigned long long)succeeded, (unsigned long long)failed, ranks,
-                 (unsigned long long)handover->succeeded, (unsigned long long)handover->failed);
+        fail_msg(
+            "%s counts %llu rooms succeeded and %llu failed on %u ranks, not %llu and %llu "
+            "each",
+            who, (unsigned long long)succeeded, (unsigned long long)failed, ranks,
+            (unsigned long long)handover->succeeded, (unsigned long long)handover->failed);
     if (carried != handover->bytes)
         fail_msg("%s counts %llu bytes, the model %llu", who, (unsigned long long)carried,
                  (unsigned long long)handover->bytes);
@@ -1363,6 +1421,11 @@ void trip_init(struct handover *handover, struct trip *trip, enum role role)
     trip_ask(handover, trip, role, side_trip_init);
 }
 
+void trip_renew(struct handover *handover, struct trip *trip)
+{
+    trip_ask(handover, trip, DECODE, side_renew);
+}
+
 void trip_start(struct handover *handover, struct trip *trip)
 {
     if (trip->receiver_first)
@@ -1383,15 +1446,18 @@ void trip_start(struct handover *handover, struct trip *trip)
                         BATON_WAITING_FOR_INPUT, BATON_SUCCESS);
 }
 
+void trip_send_from(struct handover *handover, struct trip *trip, uint32_t ranks, uint32_t from,
+                    uint32_t count, bool last)
+{
+    struct trip_order order = {
+        .slot = trip->slot, .ranks = ranks, .from = from, .count = count, .last = last};
+    handover_ask(handover, PREFILL, side_send, &order, sizeof(order));
+    trip->sent = from + count;
+}
+
 void trip_send(struct handover *handover, struct trip *trip, uint32_t count, bool last)
 {
-    struct trip_order order = {.slot = trip->slot,
-                               .ranks = ALL_RANKS,
-                               .from = trip->sent,
-                               .count = count,
-                               .last = last};
-    handover_ask(handover, PREFILL, side_send, &order, sizeof(order));
-    trip->sent += count;
+    trip_send_from(handover, trip, ALL_RANKS, trip->sent, count, last);
 }
 
 void trip_send_rest(struct handover *handover, struct trip *trip)
@@ -1443,12 +1509,9 @@ int trip_abort(struct handover *handover, struct trip *trip, enum role role, uin
 
 /* ---- driver: how it must have ended ------------------------------------------------------ */
 
-uint64_t handover_operations(const struct answer *answer, uint32_t ranks)
+struct answer *trip_report(struct handover *handover, const struct trip *trip, enum role role)
 {
-    uint64_t operations = 0;
-    for (uint32_t i = 0; i < ranks; i++)
-        operations += answer->timelines[i].operations;
-    return operations;
+    return trip_ask(handover, trip, role, side_report);
 }
 
 /* With how many ranks of the other side one rank deals, dummies included. */
@@ -1484,14 +1547,14 @@ static void timeline_check(struct handover *handover, enum role role, uint32_t r
 static uint64_t timelines_check(struct handover *handover, const struct trip *trip,
                                 enum role role, uint64_t *operations)
 {
-    struct answer *answer = trip_ask(handover, trip, role, side_report);
+    struct answer *answer = trip_report(handover, trip, role);
     uint32_t ranks = ranks_of(&handover->groups[role]);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < ranks; i++) {
         timeline_check(handover, role, i, &answer->timelines[i]);
         bytes += answer->timelines[i].bytes;
+        *operations += answer->timelines[i].operations;
     }
-    *operations = handover_operations(answer, ranks);
     return bytes;
 }
 
@@ -1499,6 +1562,7 @@ void trip_succeeded(struct handover *handover, struct trip *trip)
 {
     uint64_t written = trip_ask(handover, trip, DECODE, side_accept)->number;
     uint64_t put = 0, got = 0;
+    trip_ask(handover, trip, DECODE, side_check_trip);
     uint64_t sent = timelines_check(handover, trip, PREFILL, &put);
     uint32_t prefix = (uint32_t)handover->answer.number;
     uint64_t received = timelines_check(handover, trip, DECODE, &got);
@@ -1530,7 +1594,7 @@ static void state_expect(struct handover *handover, struct trip *trip, enum role
     int state = trip_wait_ended(handover, trip, role);
     if (state == wanted)
         return;
-    struct answer *answer = trip_ask(handover, trip, role, side_report);
+    struct answer *answer = trip_report(handover, trip, role);
     for (uint32_t i = 0; i < ranks_of(&handover->groups[role]); i++)
         if (answer->states[i] != wanted)
             fail_msg("room %llu on %s rank %u ended as %s: %s (%s)",
@@ -1552,7 +1616,7 @@ static void failure_check(struct handover *handover, const struct trip *trip, en
                           int code, const char *text)
 {
     const char *who = role == PREFILL ? "prefill" : "decode";
-    struct answer *answer = trip_ask(handover, trip, role, side_report);
+    struct answer *answer = trip_report(handover, trip, role);
     for (uint32_t i = 0; i < ranks_of(&handover->groups[role]); i++) {
         if (answer->codes[i] != code || !strstr(answer->failures[i], text))
             fail_msg("room %llu failed on %s rank %u with %s '%s', not with %s '%s'",
@@ -1576,7 +1640,7 @@ void trip_fail(struct handover *handover, struct trip *trip, int code, const cha
     }
     handover->failed++;
     if (trip->receiver_open)
-        trip_ask(handover, trip, DECODE, side_renew);
+        trip_renew(handover, trip);
 }
 
 void trip_close_end(struct handover *handover, struct trip *trip, enum role role)
@@ -1650,6 +1714,8 @@ int medium_parse(int argc, char **argv, struct medium *out)
             out->verify = true;
         else if (strcmp(argv[i], "tls") == 0)
             out->tls = true;
+        else if (strncmp(argv[i], "only=", 5) == 0)
+            cmocka_set_test_filter(argv[i] + 5);
         else if (strncmp(argv[i], "streams=", 8) == 0)
             out->tcp_streams = (uint32_t)strtoul(argv[i] + 8, NULL, 10);
         else
@@ -1714,7 +1780,8 @@ static bool key_write(const char *folder, const char *name, EVP_PKEY *key)
 int certificates_make(const char *folder)
 {
     EVP_PKEY *authority_key = EVP_EC_gen("P-256"), *key = EVP_EC_gen("P-256");
-    X509 *authority = authority_key ? certificate_new(authority_key, "test authority", 1) : NULL;
+    X509 *authority =
+        authority_key ? certificate_new(authority_key, "test authority", 1) : NULL;
     X509 *certificate = key ? certificate_new(key, "test rank", 2) : NULL;
     bool done = authority && certificate &&
                 certificate_sign(authority, authority, authority_key, true) &&

@@ -15,7 +15,7 @@ uint16_t proxy_port(const struct proxy *proxy);
 /* up: from the side that called the proxy (decode); down: towards it. */
 void proxy_freeze(struct proxy *proxy, bool up, bool down);
 void proxy_cut(struct proxy *proxy); /* returns when all connections are closed */
-void proxy_refuse(struct proxy *proxy, bool refuse); /* new ones are closed at once */
+void proxy_refuse(struct proxy *proxy, bool refuse);   /* new ones are closed at once */
 uint32_t proxy_connections(const struct proxy *proxy); /* that were let through, ever */
 uint64_t proxy_held_bytes(const struct proxy *proxy);  /* kept back in frozen directions */
 void proxy_close(struct proxy *proxy);

@@ -194,11 +194,11 @@ static void say_what_came(const struct puppet *puppet, uint16_t type, uint16_t w
     char text[WIRE_TEXT_MAX] = "";
     struct wire_bye bye;
     struct wire_abort abort;
-    if (type == WIRE_BYE && wire_bye_get(puppet->payload, puppet->header.length, &bye,
-                                         ERROR_NONE) == BATON_OK)
+    if (type == WIRE_BYE &&
+        wire_bye_get(puppet->payload, puppet->header.length, &bye, ERROR_NONE) == BATON_OK)
         wire_string_copy(bye.text, text, sizeof(text));
-    if (type == WIRE_ABORT && wire_abort_get(puppet->payload, puppet->header.length, &abort,
-                                             ERROR_NONE) == BATON_OK)
+    if (type == WIRE_ABORT &&
+        wire_abort_get(puppet->payload, puppet->header.length, &abort, ERROR_NONE) == BATON_OK)
         wire_string_copy(abort.text, text, sizeof(text));
     fail_msg("%s came where %s was due: %s", type ? wire_type_name(type) : "the end",
              wire_type_name(wanted), text);
@@ -216,8 +216,8 @@ void puppet_expect_bye(struct puppet *puppet, int code, const char *part)
     struct wire_bye bye;
     char text[WIRE_TEXT_MAX];
     puppet_expect(puppet, WIRE_BYE);
-    assert_int_equal(
-        wire_bye_get(puppet->payload, puppet->header.length, &bye, ERROR_NONE), BATON_OK);
+    assert_int_equal(wire_bye_get(puppet->payload, puppet->header.length, &bye, ERROR_NONE),
+                     BATON_OK);
     wire_string_copy(bye.text, text, sizeof(text));
     ASSERT_SAYS(text, part);
     assert_int_equal(bye.code, code);
@@ -230,8 +230,8 @@ struct wire_abort puppet_expect_abort(struct puppet *puppet, uint64_t room, int 
     struct wire_abort abort;
     char text[WIRE_TEXT_MAX];
     puppet_expect(puppet, WIRE_ABORT);
-    assert_int_equal(
-        wire_abort_get(puppet->payload, puppet->header.length, &abort, ERROR_NONE), BATON_OK);
+    assert_int_equal(wire_abort_get(puppet->payload, puppet->header.length, &abort, ERROR_NONE),
+                     BATON_OK);
     wire_string_copy(abort.text, text, sizeof(text));
     ASSERT_SAYS(text, part);
     assert_int_equal(abort.code, code);
@@ -243,8 +243,8 @@ struct wire_room puppet_expect_room(struct puppet *puppet, uint16_t type, uint64
 {
     struct wire_room frame;
     puppet_expect(puppet, type);
-    assert_int_equal(
-        wire_room_get(puppet->payload, puppet->header.length, &frame, ERROR_NONE), BATON_OK);
+    assert_int_equal(wire_room_get(puppet->payload, puppet->header.length, &frame, ERROR_NONE),
+                     BATON_OK);
     assert_int_equal(frame.room, room);
     return frame;
 }
@@ -263,8 +263,8 @@ struct wire_grant puppet_expect_grant(struct puppet *puppet, uint64_t room)
 {
     struct wire_grant grant;
     puppet_expect(puppet, WIRE_GRANT);
-    assert_int_equal(
-        wire_grant_get(puppet->payload, puppet->header.length, &grant, ERROR_NONE), BATON_OK);
+    assert_int_equal(wire_grant_get(puppet->payload, puppet->header.length, &grant, ERROR_NONE),
+                     BATON_OK);
     assert_int_equal(grant.room, room);
     return grant;
 }
@@ -274,8 +274,7 @@ struct wire_commit puppet_expect_commit(struct puppet *puppet, uint64_t room)
     struct wire_commit commit;
     puppet_expect(puppet, WIRE_COMMIT);
     assert_int_equal(
-        wire_commit_get(puppet->payload, puppet->header.length, &commit, ERROR_NONE),
-        BATON_OK);
+        wire_commit_get(puppet->payload, puppet->header.length, &commit, ERROR_NONE), BATON_OK);
     assert_int_equal(commit.room, room);
     return commit;
 }
@@ -361,8 +360,8 @@ static void expect_hello(struct puppet *puppet)
 {
     struct wire_hello hello;
     puppet_expect(puppet, WIRE_HELLO);
-    assert_int_equal(
-        wire_hello_get(puppet->payload, puppet->header.length, &hello, ERROR_NONE), BATON_OK);
+    assert_int_equal(wire_hello_get(puppet->payload, puppet->header.length, &hello, ERROR_NONE),
+                     BATON_OK);
     puppet->peer_epoch = puppet->header.epoch;
     puppet->session = hello.session;
 }
@@ -372,9 +371,9 @@ static void expect_register(struct puppet *puppet)
     puppet_expect(puppet, WIRE_REGISTER);
     wire_register_free(&puppet->theirs);
     memset(&puppet->theirs, 0, sizeof(puppet->theirs));
-    assert_int_equal(wire_register_get(puppet->payload, puppet->header.length, &puppet->theirs,
-                                       ERROR_NONE),
-                     BATON_OK);
+    assert_int_equal(
+        wire_register_get(puppet->payload, puppet->header.length, &puppet->theirs, ERROR_NONE),
+        BATON_OK);
 }
 
 /* The key by which the manager believes that this backend reaches us. */
@@ -436,8 +435,7 @@ void puppet_join(struct puppet *puppet, uint16_t port, const struct puppet_memor
     puppet_register(puppet, memory);
     puppet_expect(puppet, WIRE_CHOICE);
     assert_int_equal(
-        wire_choice_get(puppet->payload, puppet->header.length, &choice, ERROR_NONE),
-        BATON_OK);
+        wire_choice_get(puppet->payload, puppet->header.length, &choice, ERROR_NONE), BATON_OK);
     wire_string_copy(choice.code ? choice.text : choice.backend, puppet->choice,
                      sizeof(puppet->choice));
     if (choice.code != 0)
@@ -522,8 +520,7 @@ void puppet_data(struct puppet *stream, uint32_t ticket, uint64_t offset, const 
 {
     uint8_t head[WIRE_HEADER_BYTES + 16 + WIRE_DATA_RUN_BYTES];
     struct wire_data_run run = {.length = length, .offset = offset};
-    size_t size =
-        wire_data_put(head, stream->epoch, stream->sent++, ticket, length, &run, 1);
+    size_t size = wire_data_put(head, stream->epoch, stream->sent++, ticket, length, &run, 1);
     puppet_write(stream->fd, head, size);
     puppet_write(stream->fd, bytes, given);
 }

@@ -38,7 +38,7 @@ struct puppet {
 };
 
 /* ---- sockets ---- */
-int puppet_dial(uint16_t port); /* a connected TCP socket with a receive timeout */
+int puppet_dial(uint16_t port);     /* a connected TCP socket with a receive timeout */
 int puppet_try_dial(uint16_t port); /* -1 when nobody is there */
 int puppet_dial_unix(const char *abstract_name);
 int puppet_listen(uint16_t *port);
@@ -77,11 +77,11 @@ void puppet_data(struct puppet *stream, uint32_t ticket, uint64_t offset, const 
 /* ---- frames ---- */
 struct wire_header puppet_header(struct puppet *puppet, uint16_t type);
 void puppet_say(struct puppet *puppet, struct wire_buffer *frame);
-#define PUPPET_SAY(puppet, name, TYPE, ...)                                              \
-    do {                                                                                 \
-        struct wire_buffer puppet_frame = {0};                                           \
-        wire_##name##_put(&puppet_frame, puppet_header((puppet), (TYPE)), __VA_ARGS__);  \
-        puppet_say((puppet), &puppet_frame);                                             \
+#define PUPPET_SAY(puppet, name, TYPE, ...)                                             \
+    do {                                                                                \
+        struct wire_buffer puppet_frame = {0};                                          \
+        wire_##name##_put(&puppet_frame, puppet_header((puppet), (TYPE)), __VA_ARGS__); \
+        puppet_say((puppet), &puppet_frame);                                            \
     } while (0)
 /* LANDED, FENCED, QUERY */
 void puppet_say_room(struct puppet *puppet, uint16_t type, uint64_t room, uint32_t ticket);

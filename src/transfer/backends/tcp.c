@@ -19,7 +19,6 @@
 #include "transfer/manager.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <openssl/ssl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +34,8 @@
 #define TCP_RUN_MIN 512
 #define TCP_STAGING_BYTES (1u << 20)
 #define TCP_READS_PER_TURN 16
+#define TCP_PIECES_PER_CALL \
+    128 /* a call moves a few 100 KB: a longer list is copied in for nothing */
 #define TCP_FIXED_BYTES (WIRE_HEADER_BYTES + 16)
 #define TCP_TABLE_BYTES (TCP_FIXED_BYTES + WIRE_DATA_RUNS_MAX * WIRE_DATA_RUN_BYTES)
 
@@ -60,8 +61,13 @@ struct tcp_stream {
     struct lane *waiting; /* blocked lanes */
     /* out */
     bool out_busy;         /* a frame is being written */
-    struct lane *out_lane; /* whose pages it reads; NULL: nobody's any more */
+    struct lane *out_lane; /* whose pages it has; NULL: nobody's any more */
     uint32_t out_sequence;
+    uint32_t out_runs; /* of the frame that is being filled; 0: none is */
+    uint32_t out_ticket;
+    uint64_t out_bytes;
+    bool out_packed;
+    struct wire_data_run out_table[TCP_RUNS_MAX];
     uint8_t out_head[TCP_FIXED_BYTES + TCP_RUNS_MAX * WIRE_DATA_RUN_BYTES];
     struct iovec out[TCP_RUNS_MAX + 1];
     uint32_t out_at, out_count;
@@ -119,6 +125,7 @@ static void tcp_cut(struct tcp_stream *stream)
     shutdown(stream->fd, SHUT_RDWR);
     struct lane *lane = stream->out_lane;
     stream->out_busy = false;
+    stream->out_runs = 0;
     stream->out_lane = NULL;
     stream->in_leg = NULL;
     if (lane)
@@ -168,8 +175,10 @@ static int tcp_write_some(struct tcp_stream *stream)
                 errno = EPIPE;
             }
         } else {
-            struct msghdr message = {.msg_iov = stream->out + stream->out_at,
-                                     .msg_iovlen = stream->out_count - stream->out_at};
+            uint32_t pieces = stream->out_count - stream->out_at;
+            struct msghdr message = {
+                .msg_iov = stream->out + stream->out_at,
+                .msg_iovlen = pieces < TCP_PIECES_PER_CALL ? pieces : TCP_PIECES_PER_CALL};
             wrote = sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         }
         if (wrote < 0 && (errno == EAGAIN || errno == EINTR))
@@ -214,6 +223,59 @@ static void tcp_block(struct tcp_stream *stream, struct lane *lane)
     stream->waiting = lane;
 }
 
+/* The frame that is being filled goes out. */
+static void tcp_send_frame(struct tcp_stream *stream)
+{
+    size_t head = wire_data_put(stream->out_head, stream->epoch, stream->out_sequence++,
+                                stream->out_ticket, stream->out_bytes, stream->out_table,
+                                stream->out_runs);
+    stream->out[0] = (struct iovec){stream->out_head, head};
+    stream->out_count = 1 + stream->out_runs;
+    if (stream->out_packed) {
+        stream->out[1] = (struct iovec){stream->staging_out, stream->out_bytes};
+        stream->out_count = 2;
+    }
+    stream->out_at = 0;
+    stream->out_runs = 0;
+    stream->out_busy = true;
+    int done = tcp_write_some(stream);
+    if (done == 0)
+        tcp_want(stream, EPOLLIN | EPOLLOUT);
+    if (done <= 0)
+        return;
+    stream->out_busy = false;
+    stream->out_lane = NULL;
+}
+
+static bool tcp_frame_takes(const struct tcp_stream *stream, uint64_t length)
+{
+    uint64_t limit = stream->out_packed ? TCP_STAGING_BYTES : TCP_FRAME_BYTES;
+    return stream->out_runs < TCP_RUNS_MAX && stream->out_bytes + length <= limit;
+}
+
+static void tcp_frame_add(struct tcp_stream *stream, struct lane *lane,
+                          const struct plan_run *run)
+{
+    const struct copy_region *region = &lane->copy->regions[lane->region_index];
+    uint8_t *source =
+        (uint8_t *)(uintptr_t)region->src->bases[run->src_base].address + run->src_offset;
+    if (stream->out_runs == 0) {
+        stream->out_lane = lane;
+        stream->out_ticket = lane->copy->ticket;
+        stream->out_bytes = 0;
+        stream->out_packed =
+            (stream->ssl || lane->copy->packed) && run->length <= TCP_STAGING_BYTES;
+    }
+    if (stream->out_packed)
+        memcpy(stream->staging_out + stream->out_bytes, source, run->length);
+    stream->out_table[stream->out_runs++] =
+        (struct wire_data_run){(uint16_t)region->region, (uint16_t)run->dst_base,
+                               (uint32_t)run->length, run->dst_offset};
+    stream->out[stream->out_runs] = (struct iovec){source, run->length};
+    stream->out_bytes += run->length;
+}
+
+/* Runs collect in a frame until it is full, or until its lane flushes or another lane comes. */
 static int tcp_copy(struct lane *lane, const struct plan_run *runs, uint32_t count)
 {
     struct tcp_stream *stream = tcp_stream_of(lane);
@@ -223,46 +285,17 @@ static int tcp_copy(struct lane *lane, const struct plan_run *runs, uint32_t cou
         snprintf(lane->error_text, sizeof(lane->error_text), "the data connection is closed");
         return BATON_EPEER;
     }
-    if (stream->out_busy) {
-        tcp_block(stream, lane);
-        return 0;
-    }
-    const struct copy_region *region = &lane->copy->regions[lane->region_index];
-    struct wire_data_run table[TCP_RUNS_MAX];
-    uint64_t bytes = 0;
+    if (stream->out_runs && stream->out_lane != lane)
+        tcp_send_frame(stream);
     uint32_t taken = 0;
-    bool packed = stream->ssl || lane->copy->packed;
-    uint64_t limit = packed ? TCP_STAGING_BYTES : TCP_FRAME_BYTES;
-    while (taken < count && taken < TCP_RUNS_MAX &&
-           (taken == 0 || bytes + runs[taken].length <= limit)) {
-        const struct plan_run *run = &runs[taken];
-        uint8_t *source =
-            (uint8_t *)(uintptr_t)region->src->bases[run->src_base].address + run->src_offset;
-        table[taken] = (struct wire_data_run){(uint16_t)region->region, (uint16_t)run->dst_base,
-                                              (uint32_t)run->length, run->dst_offset};
-        if (packed && run->length <= TCP_STAGING_BYTES)
-            memcpy(stream->staging_out + bytes, source, run->length);
-        stream->out[1 + taken++] = (struct iovec){source, run->length};
-        bytes += run->length;
+    while (!stream->out_busy && !stream->closed && taken < count) {
+        if (stream->out_runs && !tcp_frame_takes(stream, runs[taken].length))
+            tcp_send_frame(stream);
+        else
+            tcp_frame_add(stream, lane, &runs[taken++]);
     }
-    stream->out_count = 1 + taken;
-    if (packed && bytes <= TCP_STAGING_BYTES) {
-        stream->out[1] = (struct iovec){stream->staging_out, bytes};
-        stream->out_count = 2;
-    }
-    size_t head = wire_data_put(stream->out_head, stream->epoch, stream->out_sequence++,
-                                lane->copy->ticket, bytes, table, taken);
-    stream->out[0] = (struct iovec){stream->out_head, head};
-    stream->out_at = 0;
-    stream->out_busy = true;
-    stream->out_lane = lane;
-    int done = tcp_write_some(stream);
-    if (done > 0) {
-        stream->out_busy = false;
-        stream->out_lane = NULL;
-    }
-    if (done == 0)
-        tcp_want(stream, EPOLLIN | EPOLLOUT);
+    if (taken == 0)
+        tcp_block(stream, lane);
     return (int)taken;
 }
 
@@ -297,6 +330,15 @@ static int tcp_flush(struct lane *lane)
         }
         lane->waiting = false;
     }
+    if (stream->out_runs && stream->out_lane == lane) {
+        if (lane->cancelled) {
+            stream->out_runs = 0; /* nobody has seen anything of it */
+            stream->out_lane = NULL;
+            tcp_wake_lanes(stream);
+        } else {
+            tcp_send_frame(stream);
+        }
+    }
     if (stream->out_lane == lane && lane->cancelled)
         tcp_disown_frame(stream);
     return stream->out_lane != lane;
@@ -318,7 +360,8 @@ static ssize_t tcp_read_bytes(struct tcp_stream *stream, struct iovec *pieces, u
             errno = ECONNRESET;
         }
     } else {
-        got = readv(stream->fd, pieces, (int)(count > IOV_MAX ? IOV_MAX : count));
+        got = readv(stream->fd, pieces,
+                    (int)(count > TCP_PIECES_PER_CALL ? TCP_PIECES_PER_CALL : count));
     }
     if (got > 0)
         return got;

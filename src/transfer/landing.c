@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Landing: what COMMIT and AUX say, what came, and whether that is all.
+ *
+ * The receiver decides. What COMMIT claims is compared with what the plan for its own pages demands,
+ * with what its workers counted (tcp) or read (cma), and, where asked for, with a sum over the
+ * bytes: a sender that stops short, whatever the reason, cannot make a room succeed. Then LANDED is
+ * told to all legs at once. Link thread only. */
+#include "link.h"
+#include "manager.h"
+#include "room.h"
+#include "topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct leg *receiver_leg(struct link *link, uint64_t id, uint32_t ticket)
+{
+    struct room *room = manager_room_find(link->manager, id, ROOM_LIVE_RECEIVER);
+    bool live = room && room->grant_ticket == ticket && room->granted && !room_ended(room);
+    struct leg *leg = live ? room_leg_on(room, link) : NULL;
+    if (!leg)
+        atomic_fetch_add(&link->manager->frames_stale, 1); /* the room has ended here */
+    return leg;
+}
+
+/* cma: the lanes run here, from what COMMIT said is ready. */
+static int leg_start_reading(struct leg *leg, struct error err)
+{
+    struct room *room = leg->room;
+    struct manager *manager = room->manager;
+    const struct wire_register *theirs = &leg->peer->memory;
+    struct copy *copy = &leg->copy;
+    leg->pages = calloc((size_t)leg->source_total + 1, sizeof(int32_t));
+    if (!leg->pages)
+        return error_set(err, BATON_ENOMEM, "out of memory for the source's page list");
+    copy->manager = manager;
+    copy->room = room;
+    copy->endpoint = leg->endpoint;
+    copy->ops = leg->endpoint->ops;
+    copy->ticket = leg->ticket;
+    copy->watermark = &leg->source_watermark;
+    copy->tokens = leg->source_tokens ? leg->source_first_token + leg->source_tokens : 0;
+    copy->notify = &room->job;
+    copy->regions[0] = (struct copy_region){
+        .src = &theirs->regions[0].layout,
+        .dst = &manager->regions[0].layout,
+        .src_pages = leg->pages,
+        .dst_pages = room->pages,
+        .src_count = leg->source_total,
+        .dst_count = room->page_capacity,
+        .src_first_token = leg->source_first_token,
+        .dst_first_token = room->prefix_len,
+    };
+    copy->region_count = 1;
+    leg->page_count = leg->source_total;
+    leg->started = true;
+    return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
+}
+
+static int leg_add_source_states(struct leg *leg, const struct wire_commit *commit,
+                                 struct error err)
+{
+    struct room *room = leg->room;
+    struct manager *manager = room->manager;
+    const struct wire_register *theirs = &leg->peer->memory;
+    for (uint32_t i = 0; i < room->state_count; i++) {
+        const struct region *mine = &manager->regions[room->states[i].region];
+        const struct wire_state_pages *from = NULL;
+        for (uint32_t k = 0; k < commit->state_count; k++)
+            if (commit->states[k].region < theirs->region_count &&
+                strcmp(theirs->regions[commit->states[k].region].name, mine->name) == 0)
+                from = &commit->states[k];
+        if (!from)
+            return error_set(err, BATON_EINVAL,
+                             "decode granted pages of '%s', and none were sent", mine->name);
+        struct state_list *list = &leg->states[leg->state_count];
+        list->pages = malloc(((size_t)from->pages.count + 1) * sizeof(int32_t));
+        if (!list->pages)
+            return error_set(err, BATON_ENOMEM, "out of memory for a page list");
+        leg->state_count++;
+        list->region = from->region;
+        list->first_token = from->first_token;
+        list->count = from->pages.count;
+        wire_pages_copy(from->pages, list->pages);
+        leg->copy.regions[leg->copy.region_count++] = (struct copy_region){
+            .region = room->states[i].region,
+            .src = &theirs->regions[from->region].layout,
+            .dst = &mine->layout,
+            .src_pages = list->pages,
+            .dst_pages = room->states[i].pages,
+            .src_count = list->count,
+            .dst_count = room->states[i].count,
+            .src_first_token = list->first_token,
+            .dst_first_token = room->states[i].first_token,
+        };
+    }
+    return BATON_OK;
+}
+
+/* A reading receiver takes the new source pages and lets its lanes go on. */
+static int leg_read_on(struct leg *leg, const struct wire_commit *commit, struct error err)
+{
+    struct watermark released = watermark_unpack(commit->watermark);
+    if (!leg->started) {
+        int code = leg_start_reading(leg, err);
+        if (code != BATON_OK)
+            return code;
+    }
+    if (commit->pages.count > leg->page_count ||
+        commit->page_offset > leg->page_count - commit->pages.count ||
+        released.partial > commit->page_offset + commit->pages.count ||
+        released.complete > released.partial)
+        return error_set(err, BATON_EPROTOCOL, "COMMIT releases pages that it does not name");
+    wire_pages_copy(commit->pages, leg->pages + commit->page_offset);
+    if (commit->flags & WIRE_COMMIT_LAST) {
+        int code = leg_add_source_states(leg, commit, err);
+        if (code != BATON_OK)
+            return code;
+    }
+    atomic_store_explicit(&leg->source_watermark, commit->watermark, memory_order_release);
+    copy_wake(&leg->copy);
+    return BATON_OK;
+}
+
+void receiver_on_commit(struct link *link, const struct wire_commit *commit)
+{
+    struct leg *leg = receiver_leg(link, commit->room, commit->ticket);
+    char why[WIRE_TEXT_MAX];
+    if (!leg)
+        return;
+    struct room *room = leg->room;
+    if (leg->last_seen || leg->dummy || !(commit->flags & WIRE_COMMIT_SOURCE)) {
+        atomic_fetch_add(&link->manager->frames_bad, 1);
+        link_close(link, BATON_EPROTOCOL, "COMMIT out of place for room %llu",
+                   (unsigned long long)commit->room);
+        return;
+    }
+    room_time(room, &room->timeline.first_send_ns);
+    leg->source_total = commit->total_pages;
+    leg->source_first_token = commit->first_token;
+    leg->source_tokens = commit->tokens;
+    memcpy(leg->expected, commit->lanes, sizeof(leg->expected));
+    leg->expected_lanes = commit->lane_count;
+    leg->expected_aux = commit->aux_bytes;
+    leg->expected_sum = commit->sum;
+    leg->last_seen = commit->flags & WIRE_COMMIT_LAST;
+    if (leg->endpoint->ops->capabilities & BACKEND_GET) {
+        int code = leg_read_on(leg, commit, ERROR_BUFFER(why));
+        if (code != BATON_OK) {
+            room_fail(room, code, "%s", why);
+            return;
+        }
+    }
+    room_advance(room, room->generation, BATON_TRANSFERRING);
+    receiver_progress(room);
+}
+
+void receiver_on_aux(struct link *link, const struct wire_aux *aux)
+{
+    struct manager *manager = link->manager;
+    struct leg *leg = receiver_leg(link, aux->room, aux->ticket);
+    if (!leg)
+        return;
+    if (leg->aux_slot < 0 || aux->offset > manager->aux_slot_bytes ||
+        aux->length > manager->aux_slot_bytes - aux->offset) {
+        atomic_fetch_add(&manager->frames_bad, 1);
+        link_close(link, BATON_EPROTOCOL, "AUX outside the granted slot of room %llu",
+                   (unsigned long long)aux->room);
+        return;
+    }
+    memcpy(manager->aux_address + (uint64_t)leg->aux_slot * manager->aux_slot_bytes +
+               aux->offset,
+           aux->bytes, aux->length);
+    leg->received_aux += aux->length;
+}
+
+/* What the plan for our pages demands of this leg, walked as the sender does but over our own side
+ * only: the destination of a plan does not depend on which pages the source used. */
+static int leg_expected_bytes(struct leg *leg, uint64_t *bytes, uint64_t *sum, struct error err)
+{
+    struct room *room = leg->room;
+    struct manager *manager = room->manager;
+    const struct wire_register *theirs = &leg->peer->memory;
+    int code = BATON_OK;
+    *bytes = *sum = 0;
+    int32_t *any = NULL;
+    uint32_t any_count = leg->source_total;
+    for (uint32_t i = 0; i < room->state_count; i++)
+        if (room->states[i].count > any_count)
+            any_count = room->states[i].count;
+    if (any_count > WATERMARK_PAGES_MAX)
+        return error_set(err, BATON_EPROTOCOL, "COMMIT claims %u pages", any_count);
+    any = calloc((size_t)any_count + 1, sizeof(int32_t));
+    if (!any)
+        return error_set(err, BATON_ENOMEM, "out of memory for checking a COMMIT");
+    for (uint32_t i = 0; code == BATON_OK && i < room->state_count + 1; i++) {
+        const struct state_list *state = i ? &room->states[i - 1] : NULL;
+        const struct region *mine = &manager->regions[state ? state->region : 0];
+        const struct layout *src = &theirs->regions[0].layout;
+        for (uint32_t k = 1; state && k < theirs->region_count; k++)
+            if (strcmp(theirs->regions[k].name, mine->name) == 0)
+                src = &theirs->regions[k].layout;
+        struct plan_input input = {
+            .src = src,
+            .dst = &mine->layout,
+            .src_pages = any,
+            .dst_pages = state ? state->pages : room->pages,
+            .src_page_count = state ? state->count : leg->source_total,
+            .dst_page_count = state ? state->count : room->page_capacity,
+            .src_first_token = state ? state->first_token : leg->source_first_token,
+            .dst_first_token = state ? state->first_token : room->prefix_len,
+            .layer_end = src->layers};
+        if (!state && leg->source_tokens)
+            input.tokens = leg->source_first_token + leg->source_tokens;
+        if (state && src->tokens_per_page < mine->layout.tokens_per_page)
+            continue; /* window of another page size: its length is the sender's to know */
+        input.page_end = input.src_page_count;
+        struct plan plan;
+        if (input.dst_page_count == 0)
+            continue;
+        if (!state)
+            code = plan_covers(&input, err);
+        if (code == BATON_OK)
+            code = plan_open(&plan, &input, err);
+        if (code != BATON_OK)
+            break;
+        *bytes += plan_bytes(&plan);
+        struct plan_run runs[COPY_BATCH_RUNS];
+        uint32_t count;
+        bool verify = manager->config.verify || theirs->verify;
+        while (verify && (count = plan_next(&plan, runs, COPY_BATCH_RUNS)))
+            for (uint32_t r = 0; r < count; r++)
+                *sum += copy_sum(
+                    state ? state->region : 0, runs[r].dst_base, runs[r].dst_offset,
+                    (const uint8_t *)(uintptr_t)mine->layout.bases[runs[r].dst_base].address +
+                        runs[r].dst_offset,
+                    runs[r].length);
+    }
+    free(any);
+    return code;
+}
+
+/* Are this leg's bytes all here? Fails the room when they never will be. */
+bool leg_landed(struct leg *leg)
+{
+    struct room *room = leg->room;
+    if (leg->dummy)
+        return true;
+    if (!leg->last_seen)
+        return false;
+    if (leg->received_aux != leg->expected_aux) {
+        room_fail(room, BATON_EPROTOCOL, "%u aux bytes came where COMMIT said %u",
+                  leg->received_aux, leg->expected_aux);
+        return false;
+    }
+    uint32_t capabilities = leg->endpoint->ops->capabilities;
+    for (uint32_t i = 0; capabilities & BACKEND_STREAMS && i < leg->expected_lanes; i++) {
+        uint64_t landed = atomic_load_explicit(&leg->landed_bytes[i], memory_order_acquire);
+        if (landed < leg->expected[i].bytes)
+            return false;
+        if (landed > leg->expected[i].bytes) {
+            room_fail(room, BATON_EPROTOCOL,
+                      "stream %u carried %llu bytes where COMMIT said %llu", i,
+                      (unsigned long long)landed, (unsigned long long)leg->expected[i].bytes);
+            return false;
+        }
+    }
+    if (capabilities & BACKEND_GET &&
+        !copy_done(&leg->copy, atomic_load(&leg->source_watermark)))
+        return false;
+    return true;
+}
+
+/* Before LANDED: what came is what the grant needed. */
+static bool leg_complete(struct leg *leg)
+{
+    struct room *room = leg->room;
+    uint64_t needed, sum, bytes = 0, operations = 0;
+    char why[WIRE_TEXT_MAX];
+    if (leg->dummy)
+        return true;
+    for (uint32_t i = 0; i < leg->expected_lanes; i++) {
+        bytes += leg->expected[i].bytes;
+        operations += leg->expected[i].operations;
+    }
+    for (uint32_t i = 0; i < leg->copy.lane_count; i++) {
+        bytes += atomic_load(&leg->copy.lanes[i].bytes);
+        operations += atomic_load(&leg->copy.lanes[i].operations);
+    }
+    room->timeline.bytes += bytes;
+    room->timeline.operations += operations;
+    int code = leg_expected_bytes(leg, &needed, &sum, ERROR_BUFFER(why));
+    if (code != BATON_OK) {
+        room_fail(room, code, "%s", why);
+        return false;
+    }
+    if (bytes < needed) {
+        room_fail(room, BATON_ECORRUPT, "%s committed %llu bytes, the grant needs %llu",
+                  leg->peer->name, (unsigned long long)bytes, (unsigned long long)needed);
+        return false;
+    }
+    bool verify = room->manager->config.verify || leg->peer->memory.verify;
+    if (verify && leg->endpoint->ops->capabilities & BACKEND_PUT && sum != leg->expected_sum) {
+        room_fail(room, BATON_ECORRUPT,
+                  "the sum over the received pages is not the one %s sent", leg->peer->name);
+        return false;
+    }
+    return true;
+}
+
+void receiver_land(struct room *room)
+{
+    struct manager *manager = room->manager;
+    for (struct leg *leg = room->legs; leg; leg = leg->next)
+        if (!leg_complete(leg))
+            return;
+    room_time(room, &room->timeline.last_byte_ns);
+    atomic_fetch_add(&manager->bytes_received, room->timeline.bytes);
+    manager_outcome_add(manager, room->id, room->grant_ticket);
+    /* The state first: once LANDED is out the sender may say SUCCESS, and then so must we. */
+    struct wire_room landed = {.room = room->id, .ticket = room->grant_ticket};
+    struct link *links[TOPOLOGY_LEGS_MAX];
+    uint32_t count = 0;
+    for (struct leg *leg = room->legs; leg; leg = leg->next)
+        if (leg->link)
+            links[count++] = leg->link;
+    room->held = true;
+    room_succeed(room);
+    for (uint32_t i = 0; i < count; i++)
+        if (links[i]->state == LINK_READY)
+            LINK_SEND(links[i], room, WIRE_LANDED, &landed);
+    room->held = false;
+    room_settle(room);
+}
