@@ -67,8 +67,8 @@ struct option_operands {
 
 /* argv starts after the command's own words. Sets every variable of the table in `values`: what
  * was given, otherwise its default; the last one counts. Everything after "--" is an operand.
- * Returns 0, OPTIONS_HELP, or EINVAL with a sentence; `operands` may be NULL if none are taken.
- */
+ * Returns 0, OPTIONS_HELP, or EINVAL with a sentence; `operands` may be NULL if none
+ * are taken. */
 int options_parse(const struct command *command, int argc, char **argv, void *values,
                   struct option_operands *operands, struct error err);
 

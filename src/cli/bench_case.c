@@ -2,12 +2,13 @@
 /* Runs one case. What is timed and what is not:
  *
  *   bandwidth   from the first send() call to SUCCESS on the last prefill rank. Before it:
- * pools, links, grants. After it: verification and poisoning by decode, while prefill waits;
- *               then one memcpy of the same pages by prefill, while decode waits. So neither
- *               figure is taken while the other process is busy, and both see the same minute.
+ *               pools, links, grants. After it: verification and poisoning by decode, while
+ *               prefill waits; then one memcpy of the same pages by prefill, while decode
+ *               waits. So neither figure is taken while the other process is busy, and both
+ *               see the same minute.
  *   latency     rooms of one page, one after the other. The whole room is what a request pays
- * for the control plane: both processes open at a time agreed before, and it ends when the
- * later of the two knows of its success. */
+ *               for the control plane: both processes open at a time agreed before, and it
+ *               ends when the later of the two knows of its success. */
 #include "bench_case.h"
 
 #include "base/clock.h"

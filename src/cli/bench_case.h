@@ -18,8 +18,7 @@ struct bench_result {
     uint64_t wrong_bytes;
     char wrong_where[160];
     bool verified;
-    /* One page, link up. Whole room: both sides open at the same instant, to SUCCESS on both.
-     */
+    /* One page, link up. Whole room: both sides open at once, to SUCCESS on both. */
     uint32_t rooms;
     double p50_us, p99_us;
     double send_p50_us, send_p99_us; /* both sides ready: send() to the sender's SUCCESS */

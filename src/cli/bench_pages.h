@@ -34,8 +34,7 @@ uint64_t bench_case_bytes(const struct bench_case *work);
 /* Whether such a case can be laid out at all, with a sentence if not. */
 int bench_case_check(const struct bench_case *work, struct error err);
 
-/* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank of
- * one). */
+/* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank). */
 void bench_case_items(const struct bench_case *work, uint32_t *bases, uint64_t *item_bytes);
 
 struct page_pool {

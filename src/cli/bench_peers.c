@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls bench/run_peers.sh and reads what it prints: one JSON object per peer and transport. A
- * peer that cannot be installed or fails is a line that says so, never the end of our own run.
- */
+ * peer that cannot be installed or fails is a line that says so, never the end of our run. */
 #include "bench_peers.h"
 
 #include "subprocess.h"

@@ -26,8 +26,7 @@ struct peer_figures {
 int peers_run(const char *directory, const struct bench_case *work, uint32_t iterations,
               struct peer_figures *out, struct error err);
 
-/* The best figure of `peer` whose transport is (tcp) or is not (same host) plain tcp; 0: none.
- */
+/* The best figure of `peer` whose transport is plain tcp (or, same host, is not); 0: none. */
 double peers_best(const struct peer_figures *figures, const char *peer, bool tcp);
 
 #endif

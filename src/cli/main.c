@@ -100,8 +100,7 @@ static const struct entry *entry_find(int argc, char **argv, int *used)
     return NULL;
 }
 
-/* "bench" alone, or "bench tranfer": the first word is right, so the list is that of the group.
- */
+/* "bench" alone, or "bench tranfer": the first word is right, so list the group. */
 static bool group_explain(const char *group, const char *word)
 {
     const char *names[COUNT(entries)];

@@ -326,8 +326,7 @@ static uint32_t pages_quarantined(const struct side *side)
 
 /* ---- requests ---------------------------------------------------------------------------- */
 
-/* Sleeps most of the way and spins the rest, so that both processes begin at the same instant.
- */
+/* Sleeps most of the way and spins the rest, so that both begin at the same instant. */
 static void start_wait(uint64_t start_ns)
 {
     if (start_ns > clock_now_ns() + SPIN_NS) {

@@ -135,6 +135,43 @@ void backend_keep_nothing(struct endpoint *endpoint)
     (void)endpoint;
 }
 
+/* Copies nothing: for a sender whose peer reads, and wants a sum to compare with. */
+static int sums_can_reach(struct manager *manager, struct peer *peer, struct error why)
+{
+    (void)manager;
+    (void)peer;
+    return error_set(why, BATON_EUNREACHABLE, "it copies nothing");
+}
+
+static int sums_connect(struct endpoint *endpoint, struct error err)
+{
+    (void)endpoint;
+    return error_set(err, BATON_EUNSUPPORTED, "it copies nothing");
+}
+
+static int sums_copy(struct lane *lane, const struct plan_run *runs, uint32_t count)
+{
+    (void)lane;
+    (void)runs;
+    return (int)count;
+}
+
+const struct backend_ops backend_sums = {
+    .name = "sums",
+    .about = "no medium: lanes only add up what they would have copied",
+    .capabilities = BACKEND_PUT,
+    .available = backend_always_available,
+    .export_key = backend_no_key,
+    .can_reach = sums_can_reach,
+    .connect = sums_connect,
+    .stop = backend_keep_nothing,
+    .disconnect = backend_keep_nothing,
+    .stream = backend_no_stream,
+    .copy = sums_copy,
+    .flush = backend_nothing_in_flight,
+    .revoke = backend_nothing_to_revoke,
+};
+
 void backend_lanes_from_threads(struct endpoint *endpoint)
 {
     struct runtime *runtime = endpoint->manager->runtime;

@@ -107,6 +107,9 @@ int copy_fence_start(struct copy_fence *fence, uint32_t count, struct worker **w
 
 extern const struct backend_ops backend_loopback, backend_shm, backend_cma, backend_tcp;
 
+/* Not in the list: a sender's lanes that only make the sum a reading peer will compare with. */
+extern const struct backend_ops backend_sums;
+
 /* faulty.c */
 struct fault;
 int fault_parse(const char *spec, const struct backend_ops **inner, struct fault **out,

@@ -218,8 +218,8 @@ static int64_t lane_copy_some(struct lane *lane)
             if (runs[i].length > COPY_RUN_MAX)
                 count = i;
     }
-    int taken = lane->copy->endpoint->fault ? fault_copy(lane, give, count)
-                                            : ops->copy(lane, give, count);
+    bool faulty = lane->copy->endpoint->fault && ops == lane->copy->endpoint->ops;
+    int taken = faulty ? fault_copy(lane, give, count) : ops->copy(lane, give, count);
     if (taken < 0) {
         lane_fail(lane, taken);
         return -1;

@@ -300,7 +300,7 @@ static bool leg_complete(struct leg *leg)
         return false;
     }
     bool verify = room->manager->config.verify || leg->peer->memory.verify;
-    if (verify && leg->endpoint->ops->capabilities & BACKEND_PUT && sum != leg->expected_sum) {
+    if (verify && sum != leg->expected_sum) {
         room_fail(room, BATON_ECORRUPT,
                   "the sum over the received pages is not the one %s sent", leg->peer->name);
         return false;

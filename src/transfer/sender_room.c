@@ -383,8 +383,11 @@ static int leg_start(struct leg *leg, uint64_t released, struct error err)
     if (plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
         copy->packed =
             plan_packs(&plan, copy->ops->run_bytes_min, copy->reason, sizeof(copy->reason));
-    if (!(copy->ops->capabilities & BACKEND_PUT))
-        return BATON_OK;
+    if (!(copy->ops->capabilities & BACKEND_PUT)) {
+        if (!copy->verify)
+            return BATON_OK;
+        copy->ops = &backend_sums;
+    }
     return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
 }
 
@@ -468,12 +471,14 @@ static void leg_commit(struct leg *leg, uint64_t word)
     }
     for (uint32_t i = 0; i < leg->copy.lane_count; i++) {
         struct lane *lane = &leg->copy.lanes[i];
+        commit->sum += atomic_load_explicit(&lane->sum, memory_order_relaxed);
+        if (get)
+            continue; /* they only added up: the peer's lanes do the copying and the counting */
         commit->lanes[i].bytes = atomic_load_explicit(&lane->bytes, memory_order_relaxed);
         commit->lanes[i].operations =
             atomic_load_explicit(&lane->operations, memory_order_relaxed);
-        commit->sum += atomic_load_explicit(&lane->sum, memory_order_relaxed);
+        commit->lane_count = i + 1;
     }
-    commit->lane_count = leg->copy.lane_count;
     leg->committed = word;
     leg->committed_last = now.last;
     if (now.last)
@@ -485,8 +490,7 @@ static void leg_commit(struct leg *leg, uint64_t word)
 
 static bool leg_ready_to_commit(const struct leg *leg, uint64_t word)
 {
-    return leg->started &&
-           (!(leg->endpoint->ops->capabilities & BACKEND_PUT) || copy_done(&leg->copy, word));
+    return leg->started && copy_done(&leg->copy, word); /* a reading peer has no lanes here */
 }
 
 static void sender_commit(struct room *room, uint64_t word)
@@ -518,9 +522,10 @@ static bool sender_complete(struct room *room, uint64_t released)
             continue;
         struct plan plan;
         int code = leg_check_cover(leg, released, &input, ERROR_BUFFER(why));
-        if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_PUT)
+        if (code == BATON_OK && leg->copy.lanes)
             code = leg_add_states(leg, ERROR_BUFFER(why));
-        else if (code == BATON_OK && plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
+        if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_GET &&
+            plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
             room->timeline.bytes += plan_bytes(&plan); /* the reader has the lanes that count */
         if (code != BATON_OK) {
             room_fail(room, code, "%s", why);
@@ -579,7 +584,7 @@ static void sender_account(struct room *room)
 {
     struct manager *manager = room->manager;
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
-        for (uint32_t i = 0; i < leg->copy.lane_count; i++) {
+        for (uint32_t i = 0; leg->copy.ops != &backend_sums && i < leg->copy.lane_count; i++) {
             room->timeline.bytes += atomic_load(&leg->copy.lanes[i].bytes);
             room->timeline.operations += atomic_load(&leg->copy.lanes[i].operations);
         }

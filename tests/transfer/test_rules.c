@@ -1311,7 +1311,7 @@ static void test_a_failed_room_has_a_timeline(void **state)
 
 #define RULE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         RULE(test_no_call_waits_for_the_link_thread),
@@ -1364,5 +1364,7 @@ int main(void)
         RULE(test_foreign_memory_goes_over_cma),
         RULE(test_a_failed_room_has_a_timeline),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* one test: test_rules test_landed* */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
