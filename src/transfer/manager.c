@@ -356,7 +356,7 @@ static void listener_close(struct evconnlistener **listener)
     *listener = NULL;
 }
 
-/* First: nothing new, every room told, every link said goodbye. */
+/* First: nothing new, and every room told. */
 static void manager_shut(void *arg)
 {
     struct manager *manager = arg;
@@ -372,6 +372,12 @@ static void manager_shut(void *arg)
         else
             room_settle(room);
     }
+}
+
+/* Then, when our lanes have stopped and FENCED has been said: goodbye. */
+static void manager_part(void *arg)
+{
+    struct manager *manager = arg;
     for (struct link *link = manager->links, *next; link; link = next) {
         next = link->next;
         link_close(link, BATON_EPEER, "the rank was closed");
@@ -380,16 +386,17 @@ static void manager_shut(void *arg)
 
 struct manager_rest {
     struct manager *manager;
-    bool rest, flushed;
+    bool rooms, objects, flushed;
 };
 
 static void manager_check_rest(void *arg)
 {
     struct manager_rest *check = arg;
     struct manager *manager = check->manager;
-    check->rest = atomic_load_explicit(&manager->worker_objects, memory_order_acquire) == 0;
+    check->objects = atomic_load_explicit(&manager->worker_objects, memory_order_acquire) == 0;
+    check->rooms = true;
     for (struct room *room = manager->live; room; room = room->live_next)
-        check->rest &= room_local_rest(room);
+        check->rooms &= room_local_rest(room);
     check->flushed = manager->connections == NULL;
 }
 
@@ -426,12 +433,16 @@ void baton_manager_close(baton_manager *handle)
     struct runtime *runtime = manager->runtime;
     struct manager_rest check = {.manager = manager};
     runtime_call(runtime, manager_shut, manager);
-    for (int waited_ms = 0;; waited_ms++) {
-        runtime_call(runtime, manager_check_rest, &check);
-        /* Workers always come to rest; a BYE that the peer does not read gets 200 ms. */
-        if (check.rest && (check.flushed || waited_ms > 200))
-            break;
+    do {
         usleep(1000);
+        runtime_call(runtime, manager_check_rest, &check);
+    } while (!check.rooms); /* workers always come to rest */
+    runtime_call(runtime, manager_part, manager);
+    for (int waited_ms = 0; !check.objects || (!check.flushed && waited_ms < 200);
+         waited_ms++) {
+        /* A BYE that the peer does not read gets 200 ms. */
+        usleep(1000);
+        runtime_call(runtime, manager_check_rest, &check);
     }
     runtime_call(runtime, manager_bury, manager);
     runtime_release(runtime);

@@ -96,8 +96,11 @@ static void receiver_resolve(struct room *room)
         }
     }
     room->abort_unresolved = false;
+    bool held = room->held;
+    room->held = true; /* a link that is up answers at once, and may end the room */
     for (struct leg *leg = room->legs; leg; leg = leg->next)
         route_want(leg->route, leg);
+    room->held = held;
 }
 
 void receiver_requests(struct room *room, uint32_t requests)
@@ -240,7 +243,11 @@ void receiver_progress(struct room *room)
     }
     if (!room->resolved)
         receiver_resolve(room);
-    if (room->ending || !room->resolved)
+    if (room->ending) {
+        room_settle(room);
+        return;
+    }
+    if (!room->resolved)
         return;
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         ready &= leg->opened && leg->link;

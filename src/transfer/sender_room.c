@@ -64,6 +64,8 @@ static void sender_adopt_phantom(struct room *room)
     room->required_dst = phantom->required_dst;
     for (struct leg *leg = room->legs; leg; leg = leg->next)
         leg->room = room;
+    if (room->legs)
+        room_time(room, &room->timeline.bootstrapped_ns);
     if (phantom->deadline_ns < room->deadline_ns)
         room->deadline_ns = phantom->deadline_ns;
     phantom->legs = NULL;
@@ -535,6 +537,8 @@ static bool sender_complete(struct room *room, uint64_t released)
     return true;
 }
 
+static void sender_check_landed(struct room *room);
+
 void sender_progress(struct room *room)
 {
     char why[160];
@@ -554,8 +558,10 @@ void sender_progress(struct room *room)
             return;
         }
     }
-    if (!room->granted)
+    if (!room->granted) {
         sender_check_grants(room);
+        sender_check_landed(room);
+    }
     if (!room->granted || !room->init_seen || room_ended(room))
         return;
     if (released.last)
@@ -593,6 +599,19 @@ static void sender_account(struct room *room)
     atomic_fetch_add(&manager->operations_sent, room->timeline.operations);
 }
 
+/* Every rank that was to grant has granted, and said LANDED. A rank that only had dummy legs may hear
+ * that before its caller has opened the sender. */
+static void sender_check_landed(struct room *room)
+{
+    if (!room->granted || !room->legs)
+        return;
+    for (struct leg *leg = room->legs; leg; leg = leg->next)
+        if (!leg->landed)
+            return;
+    sender_account(room);
+    room_succeed(room);
+}
+
 void sender_on_landed(struct link *link, const struct wire_room *landed)
 {
     struct room *room = sender_find(link, landed->room);
@@ -606,13 +625,7 @@ void sender_on_landed(struct link *link, const struct wire_room *landed)
     }
     leg->landed = true;
     leg->doubt = false;
-    for (leg = room->legs; leg; leg = leg->next)
-        if (!leg->landed)
-            return;
-    if (!room->granted)
-        return; /* other ranks have not even opened yet */
-    sender_account(room);
-    room_succeed(room);
+    sender_check_landed(room);
 }
 
 void sender_ask(struct leg *leg)
