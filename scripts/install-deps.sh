@@ -10,7 +10,7 @@ set -euo pipefail
 build=(cmake ninja-build make gcc g++ pkg-config libc6-dev)
 libraries=(libevent-dev libjansson-dev libssl-dev libxxhash-dev)
 tests=(libcmocka-dev clang clang-format spin python3 python3-venv binutils util-linux)
-tools=(iperf3)
+tools=(iperf3 libibverbs1) # libibverbs1: Mooncake's wheel, for --peers
 packages=("${build[@]}" "${libraries[@]}" "${tests[@]}" "${tools[@]}")
 
 say() {

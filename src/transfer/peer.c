@@ -29,11 +29,11 @@ static void peer_on_exit(evutil_socket_t fd, short what, void *arg)
     }
     for (struct room *room = manager->live, *next; room; room = next) {
         next = room->live_next;
-        for (struct leg *leg = room->legs, *following; leg; leg = following) {
-            following = leg->next;
+        room->held = true;
+        for (struct leg *leg = room->legs; leg; leg = leg->next)
             if (leg->peer == peer)
                 leg_peer_gone(leg);
-        }
+        room->held = false;
         room_settle(room);
     }
     peer_release(peer);

@@ -220,6 +220,8 @@ bool room_local_rest(const struct room *room)
 void leg_link_lost(struct leg *leg, int code, const char *text)
 {
     struct room *room = leg->room;
+    bool held = room->held;
+    room->held = true; /* failing a room that nobody owns would free the leg under us */
     if (!room_ended(room)) {
         if (room->role == ROOM_SENDER && leg->committed_last && !leg->landed) {
             /* The receiver has decided or will; ask it when the link is back. */
@@ -235,6 +237,7 @@ void leg_link_lost(struct leg *leg, int code, const char *text)
         leg->fence_remote = leg->fence_remote && leg_may_be_read(leg);
     else if (leg->fence_remote && leg->route)
         route_want(leg->route, leg); /* no fence yet: come back and ask for it */
+    room->held = held;
     room_settle(room);
 }
 
@@ -321,7 +324,7 @@ static void room_free(struct room *room)
 void room_settle(struct room *room)
 {
     /* Sending can end a link, and a link's end settles its rooms: the outermost call does it. */
-    if (!room->ending || room->held)
+    if (!room->ending || room->held || room->role == ROOM_FREE)
         return;
     room->held = true;
     bool fenced = true, rest = !room->abort_unresolved;
@@ -570,6 +573,8 @@ void room_job(struct runtime_job *job)
         if (!room_ended(room) && !committed)
             room_fail(room, BATON_EABORTED, "closed by its owner before it ended");
     }
+    if (room->role == ROOM_FREE)
+        return; /* that was all there was to it */
     if (room->ending && !room->abort_unresolved)
         room_settle(room);
     else if (room->role == ROOM_SENDER)

@@ -136,6 +136,11 @@ void sender_on_open(struct link *link, const struct wire_open *open)
     struct manager *manager = link->manager;
     struct room *room = sender_find(link, open->room);
     char text[WIRE_TEXT_MAX];
+    if (manager->closing) {
+        sender_refuse(link, open->room, open->ticket, BATON_EPEER,
+                      "the prefill rank is closing");
+        return;
+    }
     if (manager_ticket_refused(manager, link->peer->epoch, open->ticket)) {
         sender_refuse(link, open->room, open->ticket, BATON_EABORTED,
                       "the room was aborted before");
@@ -155,7 +160,7 @@ void sender_on_open(struct link *link, const struct wire_open *open)
         }
     }
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
-        if (leg->rank == open->rank && leg->link) {
+        if (leg->link && leg->peer->epoch == link->peer->epoch) {
             snprintf(
                 text, sizeof(text),
                 "room %llu is open already with decode rank %u: a room number is used once",
@@ -286,7 +291,8 @@ static void sender_check_grants(struct room *room)
         if (leg->prefix < prefix && !leg->dummy)
             prefix = leg->prefix;
     }
-    uint32_t required = room->dest_rank_count ? room->dest_rank_count : room->required_dst;
+    uint32_t required =
+        room->required_dst > room->dest_rank_count ? room->required_dst : room->dest_rank_count;
     if (!required || granted < required)
         return;
     room->granted = true;

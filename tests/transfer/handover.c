@@ -700,9 +700,15 @@ static void side_trip_init(struct side *side, const void *argument, struct answe
         const struct side_rank *rank = &side->ranks[i];
         int code = side->role == PREFILL ? sender_init(rank, &held->trip, held->senders[i])
                                          : receiver_init(rank, &held->trip, held->receivers[i]);
-        if (code)
-            answer_fail(answer, code, "init of room %llu on rank %u: %s",
-                        (unsigned long long)held->trip.room, i, baton_error_name(code));
+        char why[256] = "";
+        if (!code)
+            continue;
+        if (side->role == PREFILL)
+            baton_sender_failure(held->senders[i], why, sizeof(why));
+        else
+            baton_receiver_failure(held->receivers[i], why, sizeof(why));
+        answer_fail(answer, code, "init of room %llu on rank %u: %s %s",
+                    (unsigned long long)held->trip.room, i, baton_error_name(code), why);
     }
 }
 

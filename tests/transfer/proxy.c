@@ -118,6 +118,7 @@ static void *proxy_thread(void *arg)
     while (!atomic_load(&proxy->stop)) {
         struct pollfd ready[1 + 2 * PROXY_PAIRS_MAX] = {{proxy->listen_fd, POLLIN, 0}};
         uint32_t count = proxy->pair_count;
+        bool cut = atomic_load(&proxy->cut);
         for (uint32_t i = 0; i < count; i++)
             for (int side = 0; side < 2; side++) {
                 bool wants = !proxy->pairs[i].half[side].ended &&
@@ -125,12 +126,12 @@ static void *proxy_thread(void *arg)
                 ready[1 + 2 * i + (uint32_t)side] =
                     (struct pollfd){proxy->pairs[i].fds[side], wants ? POLLIN : 0, 0};
             }
-        poll(ready, 1 + 2 * count, 5);
+        poll(ready, 1 + 2 * count, cut ? 0 : 5);
         for (uint32_t i = count; i-- > 0;)
-            if (atomic_load(&proxy->cut) ||
-                !pair_turn(proxy, &proxy->pairs[i], &ready[1 + 2 * i]))
+            if (cut || !pair_turn(proxy, &proxy->pairs[i], &ready[1 + 2 * i]))
                 pair_drop(proxy, i);
-        atomic_store(&proxy->cut, false);
+        if (cut)
+            atomic_store(&proxy->cut, false);
         if (ready[0].revents)
             pair_take(proxy);
     }

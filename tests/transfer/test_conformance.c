@@ -902,7 +902,7 @@ static void manager_is_closed(void **state)
         for (int i = 0; i < 3; i++) {
             *(role == PREFILL ? &trips[i]->sender_open : &trips[i]->receiver_open) = false;
             if (i < 2)
-                trip_fail(handover, trips[i], BATON_EPEER, "the manager was closed");
+                trip_fail(handover, trips[i], BATON_EABORTED, "closed by its owner");
             if (i < 2 && role == DECODE)
                 trip_renew(handover, trips[i]); /* close returned: nobody stores any more */
             trip_close(handover, trips[i]);
