@@ -7,6 +7,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,13 @@ static int tls_load(SSL_CTX *context, const char *certificate, const char *key,
     if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
         return error_set(err, BATON_EINVAL, "cannot use the TLS certificate %s: %s",
                          certificate, tls_error(why, sizeof(why)));
-    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)
+    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 &&
+        ERR_GET_REASON(ERR_peek_error()) != X509_R_KEY_VALUES_MISMATCH)
         return error_set(err, BATON_EINVAL, "cannot use the TLS key %s: %s", key,
                          tls_error(why, sizeof(why)));
-    if (SSL_CTX_check_private_key(context) != 1)
+    int belongs = SSL_CTX_check_private_key(context);
+    ERR_clear_error();
+    if (belongs != 1)
         return error_set(err, BATON_EINVAL,
                          "the TLS key %s does not belong to the certificate %s", key,
                          certificate);

@@ -2,8 +2,11 @@
 /* The list of backends, and the small operations that several of them share. */
 #include "backend.h"
 
+#include "connection.h"
 #include "manager.h"
+#include "net/socket.h"
 
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,14 +108,21 @@ int backend_no_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
     return BATON_OK;
 }
 
-int backend_no_stream(struct endpoint *endpoint, uint32_t index, int fd, void *ssl,
-                      struct error err)
+int backend_no_stream(struct endpoint *endpoint, uint32_t index, int fd,
+                      struct connection_rest *rest, struct error err)
 {
     (void)index;
-    (void)fd;
-    (void)ssl;
+    stream_refuse(fd, rest);
     return error_set(err, BATON_EPROTOCOL, "backend %s has no data connections",
                      endpoint->ops->name);
+}
+
+void stream_refuse(int fd, struct connection_rest *rest)
+{
+    if (rest->ssl)
+        SSL_free(rest->ssl);
+    free(rest->bytes);
+    socket_close(fd);
 }
 
 int backend_nothing_in_flight(struct lane *lane)

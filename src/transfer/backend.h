@@ -9,6 +9,7 @@
 #include "copy.h"
 #include "wire.h"
 
+struct connection_rest;
 struct link;
 struct leg;
 struct manager;
@@ -57,9 +58,9 @@ struct backend_ops {
     void (*stop)(struct endpoint *endpoint);
     /* Link thread: nothing uses the endpoint any more, free its state. Must not block. */
     void (*disconnect)(struct endpoint *endpoint);
-    /* Link thread: a data connection has arrived; takes fd (and ssl, may be NULL). */
-    int (*stream)(struct endpoint *endpoint, uint32_t index, int fd, void *ssl,
-                  struct error err);
+    /* Link thread: a data connection has arrived; takes fd and the rest, whatever it returns. */
+    int (*stream)(struct endpoint *endpoint, uint32_t index, int fd,
+                  struct connection_rest *rest, struct error err);
 
     /* The lane's worker: takes runs in order, returns how many (0: blocked, lane_post follows when
      * it is worth trying again; negative: error, text in lane->error_text). */
@@ -91,8 +92,9 @@ void backend_list_free(struct backend_entry *entries, uint32_t count);
 int backend_always_available(char *why, size_t why_size);
 int backend_no_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
                    struct error err);
-int backend_no_stream(struct endpoint *endpoint, uint32_t index, int fd, void *ssl,
-                      struct error err);
+int backend_no_stream(struct endpoint *endpoint, uint32_t index, int fd,
+                      struct connection_rest *rest, struct error err);
+void stream_refuse(int fd, struct connection_rest *rest); /* closes and frees it */
 int backend_nothing_in_flight(struct lane *lane);
 int backend_nothing_to_revoke(struct endpoint *endpoint, uint32_t ticket,
                               struct copy_fence *fence);

@@ -330,6 +330,7 @@ static bool connection_read_frame(struct connection *connection, struct evbuffer
         connection_lost(connection, BATON_ENOMEM, "out of memory for a frame");
         return false;
     }
+    connection->frame_bytes = whole;
     connection_dispatch(connection, &header, frame + WIRE_HEADER_BYTES);
     if (connection->dead)
         return false;
@@ -465,20 +466,29 @@ void connection_accept(struct manager *manager, int fd)
     bufferevent_enable(connection->stream, EV_READ | EV_WRITE);
 }
 
-int connection_detach(struct connection *connection, void **ssl)
+int connection_detach(struct connection *connection, struct connection_rest *rest)
 {
     int fd = bufferevent_getfd(connection->stream);
-    *ssl = bufferevent_openssl_get_ssl(connection->stream);
+    SSL *ssl = bufferevent_openssl_get_ssl(connection->stream);
+    bufferevent_disable(connection->stream, EV_READ | EV_WRITE);
     /* What is still to be sent (our HELLO or PROOF) must leave first: it is small and the socket
      * buffer is empty, so it goes at once. */
     struct evbuffer *output = bufferevent_get_output(connection->stream);
-    bufferevent_disable(connection->stream, EV_READ | EV_WRITE);
     evbuffer_unfreeze(output, 1); /* bufferevents keep others from draining it */
     int length = (int)evbuffer_get_length(output);
-    if (*ssl && length)
-        SSL_write(*ssl, evbuffer_pullup(output, length), length);
-    while (!*ssl && evbuffer_get_length(output) > 0 && evbuffer_write(output, fd) > 0)
+    if (ssl && length)
+        SSL_write(ssl, evbuffer_pullup(output, length), length);
+    while (!ssl && evbuffer_get_length(output) > 0 && evbuffer_write(output, fd) > 0)
         ;
+    /* What was read behind the frame that is being handled belongs to the new owner. */
+    struct evbuffer *input = bufferevent_get_input(connection->stream);
+    evbuffer_unfreeze(input, 0);
+    evbuffer_drain(input, connection->frame_bytes);
+    rest->ssl = ssl;
+    rest->length = evbuffer_get_length(input);
+    rest->bytes = rest->length ? malloc(rest->length) : NULL;
+    if (rest->bytes)
+        evbuffer_remove(input, rest->bytes, rest->length);
     bufferevent_setcb(connection->stream, NULL, NULL, NULL, NULL);
     bufferevent_free(connection->stream);
     connection->stream = NULL;

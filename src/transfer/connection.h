@@ -43,7 +43,8 @@ struct connection {
     void *owner; /* the link or stream set-up behind it */
     uint64_t since_ns;
     uint32_t send_sequence, receive_sequence;
-    char name[64]; /* the other end's address */
+    size_t frame_bytes; /* of the frame that is being handled: still in the input */
+    char name[64];      /* the other end's address */
     struct wire_hello mine;
     struct wire_hello theirs; /* strings point into the two arrays below */
     uint64_t peer_epoch;
@@ -73,8 +74,14 @@ void connection_send(struct connection *connection, struct wire_buffer *buffer);
 void connection_close(struct connection *connection, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Gives the descriptor (and TLS session) away: the connection is freed, on_close is not called. */
-int connection_detach(struct connection *connection, void **ssl);
+/* Gives the descriptor, the TLS session and what was already read away (the new owner frees the bytes):
+ * the connection is freed, on_close is not called. */
+struct connection_rest {
+    void *ssl; /* NULL: plain */
+    uint8_t *bytes;
+    size_t length;
+};
+int connection_detach(struct connection *connection, struct connection_rest *rest);
 void connection_tick(struct connection *connection, uint64_t now_ns);
 /* At manager close: no callback, no BYE. */
 void connection_drop(struct connection *connection);

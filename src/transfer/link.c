@@ -162,9 +162,9 @@ static void stream_setup_open(struct connection *connection)
         connection_close(connection, BATON_ENOTFOUND, "no link wants this data connection");
         return;
     }
-    void *ssl = NULL;
-    int fd = connection_detach(connection, &ssl);
-    int code = link->endpoint->ops->stream(link->endpoint, index, fd, ssl, ERROR_BUFFER(why));
+    struct connection_rest rest;
+    int fd = connection_detach(connection, &rest);
+    int code = link->endpoint->ops->stream(link->endpoint, index, fd, &rest, ERROR_BUFFER(why));
     if (code != BATON_OK)
         link_close(link, code, "data connection %u: %s", index, why);
 }

@@ -2,6 +2,8 @@
 /* See fleet.h. */
 #include "fleet.h"
 
+#include "transfer/room.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -317,6 +319,7 @@ static void room_report(const struct member_room *one, struct fleet_reply *reply
     reply->fenced = room_fenced(one);
     reply->timeline.struct_size = sizeof(reply->timeline);
     if (one->sender) {
+        reply->committed = atomic_load(&sender_room(one->sender)->committed);
         reply->failure = baton_sender_failure(one->sender, reply->text, sizeof(reply->text));
         baton_sender_timeline(one->sender, &reply->timeline);
     } else {

@@ -126,6 +126,7 @@ struct fleet_order {
 struct fleet_reply {
     int32_t code; /* of the call */
     uint32_t state, fenced;
+    uint32_t committed; /* sender: its last COMMIT is out */
     int32_t failure;
     uint64_t value;
     char text[512]; /* of the call's error, or why the room failed */

@@ -356,24 +356,34 @@ void puppet_hello(struct puppet *puppet, uint16_t kind, uint16_t stream, uint64_
     PUPPET_SAY(puppet, hello, WIRE_HELLO, &hello);
 }
 
-static void expect_hello(struct puppet *puppet)
+static void take_hello(struct puppet *puppet)
 {
     struct wire_hello hello;
-    puppet_expect(puppet, WIRE_HELLO);
     assert_int_equal(wire_hello_get(puppet->payload, puppet->header.length, &hello, ERROR_NONE),
                      BATON_OK);
     puppet->peer_epoch = puppet->header.epoch;
     puppet->session = hello.session;
 }
 
-static void expect_register(struct puppet *puppet)
+static void expect_hello(struct puppet *puppet)
 {
-    puppet_expect(puppet, WIRE_REGISTER);
+    puppet_expect(puppet, WIRE_HELLO);
+    take_hello(puppet);
+}
+
+static void take_register(struct puppet *puppet)
+{
     wire_register_free(&puppet->theirs);
     memset(&puppet->theirs, 0, sizeof(puppet->theirs));
     assert_int_equal(
         wire_register_get(puppet->payload, puppet->header.length, &puppet->theirs, ERROR_NONE),
         BATON_OK);
+}
+
+static void expect_register(struct puppet *puppet)
+{
+    puppet_expect(puppet, WIRE_REGISTER);
+    take_register(puppet);
 }
 
 /* The key by which the manager believes that this backend reaches us. */
@@ -462,17 +472,29 @@ static int take_connection(int listen_fd)
     return fd;
 }
 
-void puppet_serve(struct puppet *puppet, const struct puppet_memory *memory)
+/* False when the caller had given up before: old attempts wait in the backlog. */
+static bool shake_hands(struct puppet *puppet, const struct puppet_memory *memory)
 {
-    puppet_hang_up(puppet);
-    puppet->fd = take_connection(puppet->listen_fd);
     puppet->sent = puppet->heard = 0;
-    expect_hello(puppet);
+    if (puppet_hear(puppet) != WIRE_HELLO)
+        return false;
+    take_hello(puppet);
     puppet_hello(puppet, WIRE_KIND_LINK, 0, 0);
     puppet_register(puppet, memory);
-    expect_register(puppet);
+    if (puppet_hear(puppet) != WIRE_REGISTER)
+        return false;
+    take_register(puppet);
     struct wire_choice choice = {.backend = wire_string_of(memory->backend)};
     PUPPET_SAY(puppet, choice, WIRE_CHOICE, &choice);
+    return true;
+}
+
+void puppet_serve(struct puppet *puppet, const struct puppet_memory *memory)
+{
+    do {
+        puppet_hang_up(puppet);
+        puppet->fd = take_connection(puppet->listen_fd);
+    } while (!shake_hands(puppet, memory));
 }
 
 void puppet_hang_up(struct puppet *puppet)

@@ -15,6 +15,7 @@
  * itself. TLS always goes through staging. */
 #include "net/socket.h"
 #include "transfer/backend.h"
+#include "transfer/connection.h"
 #include "transfer/link.h"
 #include "transfer/manager.h"
 
@@ -73,6 +74,8 @@ struct tcp_stream {
     uint32_t out_at, out_count;
     uint8_t *staging_out;
     /* in */
+    uint8_t *early; /* read before the stream was a stream */
+    size_t early_at, early_left;
     enum tcp_in in_state;
     uint32_t in_sequence;
     uint8_t in_head[TCP_TABLE_BYTES];
@@ -288,7 +291,7 @@ static int tcp_copy(struct lane *lane, const struct plan_run *runs, uint32_t cou
     if (stream->out_runs && stream->out_lane != lane)
         tcp_send_frame(stream);
     uint32_t taken = 0;
-    while (!stream->out_busy && !stream->closed && taken < count) {
+    while (stream->running && !stream->out_busy && !stream->closed && taken < count) {
         if (stream->out_runs && !tcp_frame_takes(stream, runs[taken].length))
             tcp_send_frame(stream);
         else
@@ -350,6 +353,14 @@ static int tcp_flush(struct lane *lane)
 static ssize_t tcp_read_bytes(struct tcp_stream *stream, struct iovec *pieces, uint32_t count)
 {
     ssize_t got;
+    if (stream->early_left) {
+        size_t take =
+            pieces[0].iov_len < stream->early_left ? pieces[0].iov_len : stream->early_left;
+        memcpy(pieces[0].iov_base, stream->early + stream->early_at, take);
+        stream->early_at += take;
+        stream->early_left -= take;
+        return (ssize_t)take;
+    }
     if (stream->ssl) {
         got = SSL_read(stream->ssl, pieces[0].iov_base, (int)pieces[0].iov_len);
         if (got <= 0) {
@@ -535,6 +546,12 @@ static bool tcp_read_step(struct tcp_stream *stream)
     return stream->in_state == TCP_IN_FIXED ? tcp_take_fixed(stream) : tcp_take_table(stream);
 }
 
+/* Bytes that epoll knows nothing of. */
+static bool tcp_has_more(const struct tcp_stream *stream)
+{
+    return stream->early_left || (stream->ssl && SSL_pending(stream->ssl));
+}
+
 static void tcp_ready(struct worker_watch *watch, uint32_t events)
 {
     struct tcp_stream *stream = (struct tcp_stream *)watch;
@@ -545,8 +562,7 @@ static void tcp_ready(struct worker_watch *watch, uint32_t events)
     else if (events & EPOLLOUT && stream->out_busy)
         tcp_pump_out(stream);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) || stream->ssl)
-        for (int turn = 0;
-             turn < TCP_READS_PER_TURN || (stream->ssl && SSL_pending(stream->ssl)); turn++)
+        for (int turn = 0; turn < TCP_READS_PER_TURN || tcp_has_more(stream); turn++)
             if (stream->closed || !tcp_read_step(stream))
                 break;
 }
@@ -569,8 +585,8 @@ static void tcp_run_start(struct worker_job *job)
         return;
     }
     stream->running = true;
-    if (stream->ssl)
-        tcp_ready(&stream->watch, EPOLLIN); /* the handshake may have read ahead */
+    tcp_wake_lanes(stream);
+    tcp_ready(&stream->watch, EPOLLIN); /* the handshake may have read ahead */
 }
 
 static void tcp_run_stop(struct worker_job *job)
@@ -583,6 +599,7 @@ static void tcp_free(struct tcp_stream *stream)
     if (stream->ssl)
         SSL_free(stream->ssl);
     socket_close(stream->fd);
+    free(stream->early);
     free(stream->staging_in);
     free(stream->staging_out);
     free(stream);
@@ -669,8 +686,8 @@ static int tcp_connect(struct endpoint *endpoint, struct error err)
     return BATON_OK;
 }
 
-static int tcp_stream(struct endpoint *endpoint, uint32_t index, int fd, void *ssl,
-                      struct error err)
+static int tcp_stream(struct endpoint *endpoint, uint32_t index, int fd,
+                      struct connection_rest *rest, struct error err)
 {
     struct tcp_state *state = endpoint->state;
     struct tcp_stream *stream = NULL;
@@ -680,15 +697,14 @@ static int tcp_stream(struct endpoint *endpoint, uint32_t index, int fd, void *s
         stream->staging_in = malloc(TCP_STAGING_BYTES);
         stream->staging_out = malloc(TCP_STAGING_BYTES);
     }
-    if (!stream || !stream->staging_in || !stream->staging_out) {
+    bool lost = rest->length && !rest->bytes;
+    if (!stream || !stream->staging_in || !stream->staging_out || lost) {
         if (stream) {
             free(stream->staging_in);
             free(stream->staging_out);
             free(stream);
         }
-        if (ssl)
-            SSL_free(ssl);
-        socket_close(fd);
+        stream_refuse(fd, rest);
         return error_set(err, BATON_EPROTOCOL,
                          "index %u of %u is taken, unknown, or out of memory", index,
                          state->count);
@@ -699,7 +715,9 @@ static int tcp_stream(struct endpoint *endpoint, uint32_t index, int fd, void *s
     stream->peer_epoch = endpoint->peer->epoch;
     stream->index = index;
     stream->fd = fd;
-    stream->ssl = ssl;
+    stream->ssl = rest->ssl;
+    stream->early = rest->bytes;
+    stream->early_left = rest->bytes ? rest->length : 0;
     stream->session = endpoint->link->session;
     /* HELLO was frame 0 of this connection, PROOF (with a key) frame 1. */
     stream->out_sequence = stream->in_sequence = endpoint->manager->config.key[0] ? 2 : 1;
