@@ -325,7 +325,8 @@ typedef struct baton_sender_options {
     uint64_t room;              /* 0 .. 2^63-1 */
     const char *bootstrap;      /* "host:port" where this rank is (to be) registered;
                                    NULL: manager's */
-    const uint32_t *dest_ranks; /* decode ranks to wait for; none: as many as the grants say */
+    const uint32_t *dest_ranks; /* decode ranks (pp_rank * tp_size + tp rank) to wait
+                                   for; none: as many as the grants say */
     uint32_t dest_rank_count;
     uint32_t layerwise; /* 1: send() only names pages, layer_ready() releases them */
 } baton_sender_options;

@@ -293,6 +293,15 @@ static void connection_dispatch(struct connection *connection, const struct wire
     }
 }
 
+/* A TLS record where our own HELLO was due: 0x15 (alert) or 0x16 (handshake), version 3.x. */
+static bool connection_sees_tls(const struct connection *connection)
+{
+    uint8_t start[2];
+    struct evbuffer *input = bufferevent_get_input(connection->stream);
+    return connection->state == CONNECTION_HELLO && evbuffer_copyout(input, start, 2) == 2 &&
+           (start[0] == 0x15 || start[0] == 0x16) && start[1] == 3;
+}
+
 /* One frame if it is whole; false when more input is needed or the connection is done for. */
 static bool connection_read_frame(struct connection *connection, struct evbuffer *input)
 {
@@ -316,6 +325,9 @@ static bool connection_read_frame(struct connection *connection, struct evbuffer
     if (code == BATON_OK && header.type == WIRE_DATA)
         code =
             error_set(ERROR_BUFFER(why), BATON_EPROTOCOL, "page data on a control connection");
+    if (connection_sees_tls(connection))
+        code =
+            error_set(ERROR_BUFFER(why), BATON_EAUTH, "it speaks TLS, and this rank does not");
     if (code != BATON_OK) {
         atomic_fetch_add(&connection->manager->frames_bad, 1);
         connection_close(connection, code, "%s: %s", connection->name, why);
@@ -372,8 +384,11 @@ static void connection_on_event(struct bufferevent *stream, short events, void *
         if (connection->initiator)
             connection_send_hello(connection);
     } else if (events & BEV_EVENT_EOF) {
-        snprintf(text, sizeof(text), "%s closed the connection", connection->name);
-        connection_lost(connection, BATON_EPEER, text);
+        bool tls = connection_sees_tls(connection);
+        snprintf(text, sizeof(text),
+                 tls ? "%s speaks TLS, and this rank does not" : "%s closed the connection",
+                 connection->name);
+        connection_lost(connection, tls ? BATON_EAUTH : BATON_EPEER, text);
     } else if (events & BEV_EVENT_ERROR) {
         unsigned long tls = bufferevent_get_openssl_error(stream);
         int failed = EVUTIL_SOCKET_ERROR();
@@ -383,7 +398,8 @@ static void connection_on_event(struct bufferevent *stream, short events, void *
             snprintf(why, sizeof(why), "%s", strerror(failed));
         snprintf(text, sizeof(text), "connection %s %s failed: %s",
                  connection->initiator ? "to" : "from", connection->name, why);
-        connection_lost(connection, BATON_EPEER, text);
+        bool refused = tls && connection->state < CONNECTION_OPEN;
+        connection_lost(connection, refused ? BATON_EAUTH : BATON_EPEER, text);
     }
     connection_leave(connection);
 }

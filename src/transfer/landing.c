@@ -57,8 +57,9 @@ static int leg_start_reading(struct leg *leg, struct error err)
     return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
 }
 
-static int leg_add_source_states(struct leg *leg, const struct wire_commit *commit,
-                                 struct error err)
+/* Which state pages the sender means, one list per state that we granted, in our order. */
+static int leg_take_source_states(struct leg *leg, const struct wire_commit *commit,
+                                  struct error err)
 {
     struct room *room = leg->room;
     struct manager *manager = room->manager;
@@ -82,19 +83,29 @@ static int leg_add_source_states(struct leg *leg, const struct wire_commit *comm
         list->first_token = from->first_token;
         list->count = from->pages.count;
         wire_pages_copy(from->pages, list->pages);
-        leg->copy.regions[leg->copy.region_count++] = (struct copy_region){
-            .region = room->states[i].region,
-            .src = &theirs->regions[from->region].layout,
-            .dst = &mine->layout,
-            .src_pages = list->pages,
-            .dst_pages = room->states[i].pages,
-            .src_count = list->count,
-            .dst_count = room->states[i].count,
-            .src_first_token = list->first_token,
-            .dst_first_token = room->states[i].first_token,
-        };
     }
     return BATON_OK;
+}
+
+/* cma: the lanes take them with the last chunk. */
+static void leg_read_states(struct leg *leg)
+{
+    struct room *room = leg->room;
+    struct copy *copy = &leg->copy;
+    for (uint32_t i = 0; i < leg->state_count; i++) {
+        const struct state_list *from = &leg->states[i], *to = &room->states[i];
+        copy->regions[copy->region_count++] = (struct copy_region){
+            .region = to->region,
+            .src = &leg->peer->memory.regions[from->region].layout,
+            .dst = &room->manager->regions[to->region].layout,
+            .src_pages = from->pages,
+            .dst_pages = to->pages,
+            .src_count = from->count,
+            .dst_count = to->count,
+            .src_first_token = from->first_token,
+            .dst_first_token = to->first_token,
+        };
+    }
 }
 
 /* A reading receiver takes the new source pages and lets its lanes go on. */
@@ -112,11 +123,8 @@ static int leg_read_on(struct leg *leg, const struct wire_commit *commit, struct
         released.complete > released.partial)
         return error_set(err, BATON_EPROTOCOL, "COMMIT releases pages that it does not name");
     wire_pages_copy(commit->pages, leg->pages + commit->page_offset);
-    if (commit->flags & WIRE_COMMIT_LAST) {
-        int code = leg_add_source_states(leg, commit, err);
-        if (code != BATON_OK)
-            return code;
-    }
+    if (commit->flags & WIRE_COMMIT_LAST)
+        leg_read_states(leg);
     atomic_store_explicit(&leg->source_watermark, commit->watermark, memory_order_release);
     copy_wake(&leg->copy);
     return BATON_OK;
@@ -144,12 +152,13 @@ void receiver_on_commit(struct link *link, const struct wire_commit *commit)
     leg->expected_aux = commit->aux_bytes;
     leg->expected_sum = commit->sum;
     leg->last_seen = commit->flags & WIRE_COMMIT_LAST;
-    if (leg->endpoint->ops->capabilities & BACKEND_GET) {
-        int code = leg_read_on(leg, commit, ERROR_BUFFER(why));
-        if (code != BATON_OK) {
-            room_fail(room, code, "%s", why);
-            return;
-        }
+    int code =
+        leg->last_seen ? leg_take_source_states(leg, commit, ERROR_BUFFER(why)) : BATON_OK;
+    if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_GET)
+        code = leg_read_on(leg, commit, ERROR_BUFFER(why));
+    if (code != BATON_OK) {
+        room_fail(room, code, "%s", why);
+        return;
     }
     room_advance(room, room->generation, BATON_TRANSFERRING);
     receiver_progress(room);
@@ -174,67 +183,83 @@ void receiver_on_aux(struct link *link, const struct wire_aux *aux)
     leg->received_aux += aux->length;
 }
 
-/* What the plan for our pages demands of this leg, walked as the sender does but over our own side
- * only: the destination of a plan does not depend on which pages the source used. */
+/* One region of a leg as a plan: 0 is the KV cache, the others the states in the order of the room.
+ * The destination of a plan does not depend on which pages the source used, so any will do. */
+static struct plan_input leg_region_plan(const struct leg *leg, uint32_t index,
+                                         const int32_t *any)
+{
+    const struct room *room = leg->room;
+    const struct manager *manager = room->manager;
+    const struct wire_register *theirs = &leg->peer->memory;
+    struct plan_input input = {.page_begin = 0};
+    if (index == 0) {
+        input.src = &theirs->regions[0].layout;
+        input.dst = &manager->regions[0].layout;
+        input.src_pages = any;
+        input.dst_pages = room->pages;
+        input.src_page_count = leg->source_total;
+        input.dst_page_count = room->page_capacity;
+        input.src_first_token = leg->source_first_token;
+        input.dst_first_token = room->prefix_len;
+        input.tokens = leg->source_tokens ? leg->source_first_token + leg->source_tokens : 0;
+    } else {
+        const struct state_list *from = &leg->states[index - 1], *to = &room->states[index - 1];
+        input.src = &theirs->regions[from->region].layout;
+        input.dst = &manager->regions[to->region].layout;
+        input.src_pages = from->pages;
+        input.dst_pages = to->pages;
+        input.src_page_count = from->count;
+        input.dst_page_count = to->count;
+        input.src_first_token = from->first_token;
+        input.dst_first_token = to->first_token;
+    }
+    input.page_end = input.src_page_count;
+    input.layer_end = input.src->layers;
+    return input;
+}
+
+/* Over our own bytes where the plan puts them. */
+static uint64_t plan_sum(struct plan *plan, uint32_t region, const struct layout *layout)
+{
+    struct plan_run runs[COPY_BATCH_RUNS];
+    uint64_t sum = 0;
+    uint32_t count;
+    while ((count = plan_next(plan, runs, COPY_BATCH_RUNS)))
+        for (uint32_t i = 0; i < count; i++)
+            sum +=
+                copy_sum(region, runs[i].dst_base, runs[i].dst_offset,
+                         (const uint8_t *)(uintptr_t)layout->bases[runs[i].dst_base].address +
+                             runs[i].dst_offset,
+                         runs[i].length);
+    return sum;
+}
+
+/* What the plans for our pages demand of this leg, and the sum over what is there now. */
 static int leg_expected_bytes(struct leg *leg, uint64_t *bytes, uint64_t *sum, struct error err)
 {
     struct room *room = leg->room;
-    struct manager *manager = room->manager;
-    const struct wire_register *theirs = &leg->peer->memory;
+    bool verify = room->manager->config.verify || leg->peer->memory.verify;
     int code = BATON_OK;
     *bytes = *sum = 0;
-    int32_t *any = NULL;
-    uint32_t any_count = leg->source_total;
-    for (uint32_t i = 0; i < room->state_count; i++)
-        if (room->states[i].count > any_count)
-            any_count = room->states[i].count;
-    if (any_count > WATERMARK_PAGES_MAX)
-        return error_set(err, BATON_EPROTOCOL, "COMMIT claims %u pages", any_count);
-    any = calloc((size_t)any_count + 1, sizeof(int32_t));
+    if (leg->source_total > WATERMARK_PAGES_MAX)
+        return error_set(err, BATON_EPROTOCOL, "COMMIT claims %u pages", leg->source_total);
+    int32_t *any = calloc((size_t)leg->source_total + 1, sizeof(int32_t));
     if (!any)
         return error_set(err, BATON_ENOMEM, "out of memory for checking a COMMIT");
     for (uint32_t i = 0; code == BATON_OK && i < room->state_count + 1; i++) {
-        const struct state_list *state = i ? &room->states[i - 1] : NULL;
-        const struct region *mine = &manager->regions[state ? state->region : 0];
-        const struct layout *src = &theirs->regions[0].layout;
-        for (uint32_t k = 1; state && k < theirs->region_count; k++)
-            if (strcmp(theirs->regions[k].name, mine->name) == 0)
-                src = &theirs->regions[k].layout;
-        struct plan_input input = {
-            .src = src,
-            .dst = &mine->layout,
-            .src_pages = any,
-            .dst_pages = state ? state->pages : room->pages,
-            .src_page_count = state ? state->count : leg->source_total,
-            .dst_page_count = state ? state->count : room->page_capacity,
-            .src_first_token = state ? state->first_token : leg->source_first_token,
-            .dst_first_token = state ? state->first_token : room->prefix_len,
-            .layer_end = src->layers};
-        if (!state && leg->source_tokens)
-            input.tokens = leg->source_first_token + leg->source_tokens;
-        if (state && src->tokens_per_page < mine->layout.tokens_per_page)
-            continue; /* window of another page size: its length is the sender's to know */
-        input.page_end = input.src_page_count;
+        struct plan_input input = leg_region_plan(leg, i, any);
         struct plan plan;
         if (input.dst_page_count == 0)
             continue;
-        if (!state)
+        if (i == 0)
             code = plan_covers(&input, err);
         if (code == BATON_OK)
             code = plan_open(&plan, &input, err);
         if (code != BATON_OK)
             break;
         *bytes += plan_bytes(&plan);
-        struct plan_run runs[COPY_BATCH_RUNS];
-        uint32_t count;
-        bool verify = manager->config.verify || theirs->verify;
-        while (verify && (count = plan_next(&plan, runs, COPY_BATCH_RUNS)))
-            for (uint32_t r = 0; r < count; r++)
-                *sum += copy_sum(
-                    state ? state->region : 0, runs[r].dst_base, runs[r].dst_offset,
-                    (const uint8_t *)(uintptr_t)mine->layout.bases[runs[r].dst_base].address +
-                        runs[r].dst_offset,
-                    runs[r].length);
+        if (verify)
+            *sum += plan_sum(&plan, i ? room->states[i - 1].region : 0, input.dst);
     }
     free(any);
     return code;

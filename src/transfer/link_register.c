@@ -171,6 +171,7 @@ static void link_refuse(struct link *link, int code, const char *text)
 {
     struct wire_choice choice = {.code = code, .text = {text, (uint32_t)strlen(text)}};
     atomic_fetch_add(&link->manager->links_refused, 1);
+    manager_note_refusal(link->manager, text);
     LOG_WARNING(link, "peer %s is refused: %s", link->peer->name, text);
     LINK_SEND(link, choice, WIRE_CHOICE, &choice);
     link_close(link, code, "%s", text);
@@ -199,9 +200,8 @@ void link_choose(struct link *link)
         else if (ops->can_reach(manager, link->peer, ERROR_BUFFER(why)) == BATON_OK &&
                  link_use_backend(link, name, ERROR_BUFFER(why))) {
             snprintf(link->choice, sizeof(link->choice), "%s", used ? text : "first choice");
-            struct wire_choice choice = {
-                .backend = {name, (uint32_t)strlen(name)},
-                .text = {link->choice, (uint32_t)strlen(link->choice)}};
+            struct wire_choice choice = {.backend = {name, (uint32_t)strlen(name)},
+                                         .text = {text, (uint32_t)strlen(text)}};
             LINK_SEND(link, choice, WIRE_CHOICE, &choice);
             if (link->state == LINK_DEAD)
                 return;
@@ -216,6 +216,35 @@ void link_choose(struct link *link)
     }
     link_refuse(link, BATON_EUNREACHABLE,
                 used ? text : "the two ranks have no backend in common");
+}
+
+/* Remembers why a backend was passed over: "name: why", joined. */
+static void link_pass_over(struct link *link, const char *name, const char *why)
+{
+    size_t used = strlen(link->choice);
+    snprintf(link->choice + used, sizeof(link->choice) - used, "%s%s%s%s", used ? "; " : "",
+             name, *name ? ": " : "", why);
+}
+
+/* Initiator: our memory, and of our backends those that work from here. */
+static void link_answer(struct link *link)
+{
+    struct manager *manager = link->manager;
+    struct wire_backend_key keys[WIRE_BACKENDS_MAX], usable[WIRE_BACKENDS_MAX];
+    char why[256];
+    link_attach(link);
+    uint32_t count = link_export_keys(manager, keys), usable_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct backend_ops *ops = backend_find(keys[i].name);
+        if (!link_offers(&link->peer->memory, keys[i].name))
+            link_pass_over(link, keys[i].name, "the prefill side does not offer it");
+        else if (ops->can_reach(manager, link->peer, ERROR_BUFFER(why)) != BATON_OK)
+            link_pass_over(link, keys[i].name, why);
+        else
+            usable[usable_count++] = keys[i];
+    }
+    link_send_register(link, usable, usable_count);
+    link_free_keys(keys, count);
 }
 
 void link_on_register(struct link *link, const struct wire_header *header,
@@ -236,22 +265,7 @@ void link_on_register(struct link *link, const struct wire_header *header,
         return;
     }
     if (link->initiator) {
-        link_attach(link);
-        struct wire_backend_key keys[WIRE_BACKENDS_MAX], usable[WIRE_BACKENDS_MAX];
-        uint32_t count = link_export_keys(manager, keys), usable_count = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            const struct backend_ops *ops = backend_find(keys[i].name);
-            if (!link_offers(&link->peer->memory, keys[i].name))
-                LOG_INFO(link, "backend %s: %s does not offer it", keys[i].name,
-                         link->peer->name);
-            else if (ops->can_reach(manager, link->peer, ERROR_BUFFER(why)) == BATON_OK)
-                usable[usable_count++] = keys[i];
-            else
-                LOG_INFO(link, "backend %s does not reach %s: %s", keys[i].name,
-                         link->peer->name, why);
-        }
-        link_send_register(link, usable, usable_count);
-        link_free_keys(keys, count);
+        link_answer(link);
         return;
     }
     if (!link->peer->memory.attach) {
@@ -265,7 +279,7 @@ void link_on_register(struct link *link, const struct wire_header *header,
 void link_on_choice(struct link *link, const struct wire_header *header, const uint8_t *payload)
 {
     struct wire_choice choice;
-    char name[16], why[256];
+    char name[16], why[256], text[WIRE_TEXT_MAX];
     if (!link->initiator || link->state != LINK_REGISTER ||
         wire_choice_get(payload, header->length, &choice, ERROR_NONE) != BATON_OK) {
         atomic_fetch_add(&link->manager->frames_bad, 1);
@@ -273,11 +287,14 @@ void link_on_choice(struct link *link, const struct wire_header *header, const u
         return;
     }
     wire_string_copy(choice.backend, name, sizeof(name));
-    wire_string_copy(choice.text, link->choice, sizeof(link->choice));
+    wire_string_copy(choice.text, text, sizeof(text));
+    if (text[0])
+        link_pass_over(link, "", text);
+    if (!link->choice[0])
+        snprintf(link->choice, sizeof(link->choice), "first choice");
     if (choice.code != 0) {
         atomic_fetch_add(&link->manager->links_refused, 1);
-        link_close(link, choice.code, "%s refused the link: %s", link->peer->name,
-                   link->choice);
+        link_close(link, choice.code, "%s refused the link: %s", link->peer->name, text);
         return;
     }
     /* The acceptor has checked this; its word is not enough to plan copies with. */

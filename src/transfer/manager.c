@@ -496,6 +496,12 @@ int baton_manager_counters(const baton_manager *handle, baton_counters *out)
     return BATON_OK;
 }
 
+void manager_note_refusal(struct manager *manager, const char *text)
+{
+    snprintf(manager->refusal, sizeof(manager->refusal), "%s", text);
+    manager->refusal_ns = clock_now_ns();
+}
+
 void manager_notify(struct manager *manager)
 {
     uint64_t one = 1;

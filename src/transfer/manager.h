@@ -112,6 +112,9 @@ struct manager {
     bool accept_paused;
     /* registration of this rank at a bootstrap server */
     struct registration *registration;
+    /* the last peer that was refused: rooms that nobody opened say it */
+    char refusal[WIRE_TEXT_MAX];
+    uint64_t refusal_ns;
 
     /* any thread */
     _Atomic uint64_t tick;
@@ -154,6 +157,7 @@ struct tombstone *manager_tombstone_find(struct manager *manager, uint64_t room,
 void manager_outcome_add(struct manager *manager, uint64_t room, uint32_t ticket);
 bool manager_outcome_find(const struct manager *manager, uint64_t room, uint32_t ticket);
 
+void manager_note_refusal(struct manager *manager, const char *text);
 void manager_ticket_refuse(struct manager *manager, uint64_t epoch, uint32_t ticket);
 bool manager_ticket_refused(const struct manager *manager, uint64_t epoch, uint32_t ticket);
 
@@ -171,6 +175,12 @@ static inline uint32_t manager_tp_size(const struct manager *m)
 static inline uint32_t manager_tp_rank(const struct manager *m)
 {
     return m->config.tp_size ? m->config.rank : 0;
+}
+/* How this rank calls itself in OPEN and GRANT: tp rank within its pipeline stage, stage after stage. */
+static inline uint32_t manager_rank_label(const struct manager *m)
+{
+    return m->config.tp_size ? m->config.pp_rank * m->config.tp_size + m->config.rank
+                             : m->config.rank;
 }
 static inline uint32_t manager_pp_size(const struct manager *m)
 {

@@ -67,7 +67,7 @@ close_fd:
     close(pool->fd);
 free_pool:
     free(pool);
-    return BATON_ENOMEM;
+    return BATON_ESYSTEM;
 }
 
 void *baton_pool_address(const baton_pool *pool)

@@ -161,10 +161,8 @@ void receiver_leg_ready(struct leg *leg)
                              .ticket = leg->ticket,
                              .time_left_ms = room_time_left(room),
                              .queue_position = room->queue_position,
-                             .rank = manager_tp_rank(room->manager),
+                             .rank = manager_rank_label(room->manager),
                              .required_dst = room->required_dst};
-    if (!room->manager->config.tp_size)
-        open.rank = room->manager->config.rank;
     leg->opened = true;
     LINK_SEND(link, open, WIRE_OPEN, &open);
     if (!room_ended(room))
@@ -183,7 +181,7 @@ static void leg_send_grant(struct leg *leg, bool first)
     grant->ticket = leg->ticket;
     grant->flags = leg->dummy ? WIRE_GRANT_DUMMY : 0;
     grant->time_left_ms = room_time_left(room);
-    grant->rank = room->manager->config.rank;
+    grant->rank = manager_rank_label(room->manager);
     grant->required_dst = room->required_dst;
     grant->prefix = room->prefix_len;
     grant->aux_slot =

@@ -410,7 +410,7 @@ void room_fail_from(struct room *room, struct leg *from, int code, const char *t
     room->timeline.state = BATON_FAILED;
     if (!room_advance(room, room->generation, BATON_FAILED))
         return;
-    if (room->role == ROOM_SENDER)
+    if (room->role == ROOM_SENDER && !room->phantom)
         manager_tombstone_add(room->manager, room->id, false, code, text);
     room_end(room, from);
     room_log_end(room);

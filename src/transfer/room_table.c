@@ -183,7 +183,7 @@ struct room *manager_room_by_ticket(struct manager *manager, uint32_t ticket)
 /* One place per hash: a collision forgets the older, and its room ends by match_timeout instead. */
 static struct tombstone *tombstone_place(struct manager *manager, uint64_t room, bool from_peer)
 {
-    uint64_t hash = (room ^ (uint64_t)from_peer << 63) * 0x9e3779b97f4a7c15ull;
+    uint64_t hash = (room * 2 + from_peer) * 0x9e3779b97f4a7c15ull;
     return &manager->tombstones[(hash >> 32) % MANAGER_TOMBSTONES];
 }
 

@@ -184,10 +184,13 @@ void route_link_down(struct route *route, int code, const char *text, bool refus
         next = leg->route_next;
         if (leg->fence_remote)
             continue;
-        leg_detach(leg);
-        leg->abort_owed = false;
         struct room *room = leg->room;
+        room->held = true;
+        leg_detach(leg);
         room_fail(room, code, "%s", text);
+        leg->abort_owed = false; /* nobody to tell: it was they who refused */
+        room->held = false;
+        room_settle(room);
         next = route->waiting; /* that may have ended other legs */
     }
 }

@@ -24,6 +24,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -117,11 +118,28 @@ static void *runtime_thread(void *arg)
     return NULL;
 }
 
+/* libevent ends the process when it cannot have its own descriptors: see first whether it can. */
+static bool runtime_descriptors_left(void)
+{
+    int fds[16], count = 0;
+    while (count < 16 && (fds[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        count++;
+    bool enough = count == 16;
+    while (count > 0)
+        close(fds[--count]);
+    return enough;
+}
+
 static int runtime_create(struct runtime **out, struct error err)
 {
     struct runtime *runtime = calloc(1, sizeof(*runtime));
     if (!runtime)
         return error_set(err, BATON_ENOMEM, "out of memory for the runtime");
+    if (!runtime_descriptors_left()) {
+        error_set(err, BATON_ESYSTEM, "too many open files: raise the limit (ulimit -n)");
+        goto free_runtime;
+    }
+    error_set(err, BATON_ESYSTEM, "cannot start the event loop");
     mpsc_init(&runtime->jobs);
     host_identity(runtime->host_id, sizeof(runtime->host_id));
     if (getrandom(&runtime->process, sizeof(runtime->process), 0) != sizeof(runtime->process))
@@ -138,7 +156,7 @@ static int runtime_create(struct runtime **out, struct error err)
                                                      EVDNS_BASE_DISABLE_WHEN_INACTIVE);
     if (bootstrap_client_open(runtime->base, runtime->dns, &runtime->bootstrap) != 0)
         goto free_base;
-    if (pthread_create(&runtime->thread, NULL, runtime_thread, runtime) != 0) {
+    if (thread_start(&runtime->thread, runtime_thread, runtime) != 0) {
         error_set(err, BATON_ESYSTEM, "cannot start the link thread");
         goto close_client;
     }

@@ -82,7 +82,7 @@ void sender_requests(struct room *room, uint32_t requests)
     }
     if (requests & REQUEST_INIT)
         room->init_seen = true;
-    if (requests & REQUEST_SEND)
+    if (requests & REQUEST_SEND && !room->ending)
         room_time(room, &room->timeline.first_send_ns);
 }
 
@@ -160,7 +160,7 @@ void sender_on_open(struct link *link, const struct wire_open *open)
         }
     }
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
-        if (leg->link && leg->peer->epoch == link->peer->epoch) {
+        if (leg->link && (leg->rank == open->rank || leg->peer->epoch == link->peer->epoch)) {
             snprintf(
                 text, sizeof(text),
                 "room %llu is open already with decode rank %u: a room number is used once",
@@ -471,11 +471,11 @@ static void leg_commit(struct leg *leg, uint64_t word)
         uint32_t from = before.partial, to = now.partial;
         commit->page_offset = from;
         commit->pages = (struct wire_pages){(const uint8_t *)(room->pages + from), to - from};
-        for (uint32_t i = 0; now.last && i < room->state_count; i++) {
-            const struct state_list *list = &room->states[i];
-            commit->states[commit->state_count++] = (struct wire_state_pages){
-                list->region, list->first_token, {(const uint8_t *)list->pages, list->count}};
-        }
+    }
+    for (uint32_t i = 0; now.last && i < room->state_count; i++) {
+        const struct state_list *list = &room->states[i];
+        commit->states[commit->state_count++] = (struct wire_state_pages){
+            list->region, list->first_token, {(const uint8_t *)list->pages, list->count}};
     }
     for (uint32_t i = 0; i < leg->copy.lane_count; i++) {
         struct lane *lane = &leg->copy.lanes[i];
@@ -517,6 +517,29 @@ static void sender_commit(struct room *room, uint64_t word)
     }
 }
 
+/* Bytes of all regions of a copy; kv is the input for region 0. */
+static uint64_t copy_bytes(const struct copy *copy, const struct plan_input *kv)
+{
+    struct plan plan;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < copy->region_count; i++) {
+        const struct copy_region *region = &copy->regions[i];
+        struct plan_input state = {.src = region->src,
+                                   .dst = region->dst,
+                                   .src_pages = region->src_pages,
+                                   .dst_pages = region->dst_pages,
+                                   .src_page_count = region->src_count,
+                                   .dst_page_count = region->dst_count,
+                                   .src_first_token = region->src_first_token,
+                                   .dst_first_token = region->dst_first_token,
+                                   .page_end = region->src_count,
+                                   .layer_end = region->src->layers};
+        if (plan_open(&plan, i == 0 ? kv : &state, ERROR_NONE) == BATON_OK)
+            bytes += plan_bytes(&plan);
+    }
+    return bytes;
+}
+
 /* Everything has been sent: what goes with the last chunk is added before a lane can see `last`. */
 static bool sender_complete(struct room *room, uint64_t released)
 {
@@ -528,13 +551,12 @@ static bool sender_complete(struct room *room, uint64_t released)
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         if (leg->dummy || !leg->started)
             continue;
-        struct plan plan;
         int code = leg_check_cover(leg, released, &input, ERROR_BUFFER(why));
-        if (code == BATON_OK && leg->copy.lanes)
+        if (code == BATON_OK)
             code = leg_add_states(leg, ERROR_BUFFER(why));
-        if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_GET &&
-            plan_open(&plan, &input, ERROR_NONE) == BATON_OK)
-            room->timeline.bytes += plan_bytes(&plan); /* the reader has the lanes that count */
+        /* A reading peer has the lanes that count; here it is arithmetic. */
+        if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_GET)
+            room->timeline.bytes += copy_bytes(&leg->copy, &input);
         if (code != BATON_OK) {
             room_fail(room, code, "%s", why);
             return false;
@@ -680,7 +702,10 @@ void sender_tick(struct room *room, uint64_t now_ns)
     if (refused && !room->legs) {
         room_fail(room, BATON_EEXIST, "%s", refused);
     } else if (!room->legs && now_ns > room->match_ns) {
-        room_fail(room, BATON_EUNMATCHED, "no receiver opened the room within %u ms", timeout);
+        bool refused_meanwhile = room->manager->refusal_ns > room->opened_ns;
+        room_fail(room, BATON_EUNMATCHED, "no receiver opened the room within %u ms%s%.300s",
+                  timeout, refused_meanwhile ? "; a peer was refused meanwhile: " : "",
+                  refused_meanwhile ? room->manager->refusal : "");
     } else if (room->doubt_ns && now_ns > room->doubt_ns) {
         for (struct leg *leg = room->legs; leg; leg = leg->next) {
             if (leg->doubt) {

@@ -4,6 +4,7 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,16 @@ static void *worker_thread(void *arg)
     return NULL;
 }
 
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
 int worker_start(uint32_t index, struct worker **out, struct error err)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
@@ -105,7 +116,7 @@ int worker_start(uint32_t index, struct worker **out, struct error err)
         goto close_epoll;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->bell.fd, &event);
-    if (pthread_create(&worker->thread, NULL, worker_thread, worker) != 0)
+    if (thread_start(&worker->thread, worker_thread, worker) != 0)
         goto close_bell;
     *out = worker;
     return BATON_OK;

@@ -31,6 +31,10 @@ struct worker_watch {
     void (*ready)(struct worker_watch *watch, uint32_t events); /* EPOLLIN | EPOLLOUT | ... */
 };
 
+/* pthread_create with every signal blocked: the application's handlers do not run on our threads, and
+ * a write to a closed connection is an error, not SIGPIPE. */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
 int worker_start(uint32_t index, struct worker **out, struct error err);
 void worker_stop(struct worker *worker); /* joins and frees */
 
