@@ -16,7 +16,7 @@ void socket_close(int fd);
 int socket_listen(const char *host, uint16_t *port, int *fd_out, struct error err);
 int socket_listen_unix(const char *abstract_name, int *fd_out, struct error err);
 int socket_connect_unix(const char *abstract_name, int *fd_out, struct error err);
-void socket_tune(int fd); /* TCP_NODELAY and large buffers; harmless on others */
+void socket_tune(int fd); /* TCP_NODELAY; harmless on others */
 
 /* Which of our addresses would talk to host:port (for rank_ip). */
 int socket_local_address(const char *host, uint16_t port, char *out, size_t size);
