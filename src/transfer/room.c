@@ -367,8 +367,6 @@ static void room_end(struct room *room, struct leg *from)
     if (!success && room->role == ROOM_RECEIVER && room->opened && !room->resolved &&
         !room->fake)
         room->abort_unresolved = true; /* prefill has the request too: it must hear of this */
-    if (success && room->pages_held)
-        room_fence_passed(room); /* every byte is here: no one stores any more */
     atomic_fetch_add(success ? &manager->rooms_succeeded : &manager->rooms_failed, 1);
 }
 
@@ -390,7 +388,13 @@ static void room_log_end(const struct room *room)
 
 void room_succeed(struct room *room)
 {
-    /* Whoever sees the final state may read the timeline: it is complete before. */
+    if (room_ended(room))
+        return;
+    /* Whoever sees SUCCESS may grant the pages again at once: every byte is here, so they are given
+     * back before. And may read the timeline: it is complete before. */
+    atomic_store_explicit(&room->ticket, 0, memory_order_release);
+    if (room->pages_held)
+        room_fence_passed(room);
     room_time(room, &room->timeline.ended_ns);
     room->timeline.state = BATON_SUCCESS;
     if (!room_advance(room, room->generation, BATON_SUCCESS))

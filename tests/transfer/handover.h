@@ -226,6 +226,11 @@ void trip_succeeded(struct handover *handover, struct trip *trip);
 /* Waits for FAILED on both sides, with this code and text on every rank, and for the fences. The
  * granted pages are then new noise. */
 void trip_fail(struct handover *handover, struct trip *trip, int code, const char *text);
+/* The decode side waits for the room's end (after delay_us it aborts it, if there is a reason)
+ * and uses its pages again the moment they are fenced: nothing may appear in them then. False when
+ * the room was faster and succeeded. */
+bool trip_reclaim(struct handover *handover, struct trip *trip, uint32_t delay_us,
+                  const char *reason);
 void trip_close(struct handover *handover, struct trip *trip);
 void trip_close_end(struct handover *handover, struct trip *trip, enum role role);
 /* start, send_rest, succeed, close. */

@@ -646,7 +646,7 @@ static struct group group_heavy(void)
 {
     struct group group = group_plain();
     group.regions[0].head_bytes = 128; /* 64 KiB a page */
-    group.regions[0].pages = 192;
+    group.regions[0].pages = 240;
     group.aux_slots = 8;
     return group;
 }
@@ -755,22 +755,22 @@ static void abort_one_rank(void **state)
  * Whatever happened, it happened on both sides. */
 static bool abort_in_flight(struct handover *handover, struct trip *trip, int round)
 {
-    uint32_t part = 1 + (uint32_t)handover_draw(handover, trip->kv.source_count);
-    enum role role = round & 1 ? DECODE : PREFILL;
-    trip_send(handover, trip, part, false);
-    usleep((useconds_t)handover_draw(handover, 400));
-    if (round % 3 == 0 && part < trip->kv.source_count)
-        trip_send_rest(handover, trip);
-    int code = trip_abort(handover, trip, role, ALL_RANKS, "enough");
-    bool failed = trip_wait_ended(handover, trip, DECODE) == BATON_FAILED;
-    if (code == BATON_ESTATE && part == trip->kv.source_count)
-        assert_false(failed); /* it came too late, and the receiver had no reason of its own */
-    if (failed) {
-        trip_fail(handover, trip, BATON_EABORTED, "enough");
+    uint32_t delay_us = (uint32_t)handover_draw(handover, 1500);
+    bool failed, whole = round % 4 == 0;
+    trip_send(handover, trip, trip->kv.source_count - !whole, whole);
+    if (round & 1) {
+        failed = trip_reclaim(handover, trip, delay_us, "enough");
     } else {
-        trip->sent = trip->kv.source_count;
-        trip_succeed(handover, trip);
+        usleep(delay_us);
+        int code = trip_abort(handover, trip, PREFILL, ALL_RANKS, "enough");
+        failed = trip_reclaim(handover, trip, 0, NULL);
+        if (code == BATON_ESTATE)
+            assert_false(failed); /* too late, and the receiver had no reason of its own */
     }
+    if (failed)
+        trip_fail(handover, trip, BATON_EABORTED, "enough");
+    else
+        trip_succeed(handover, trip);
     return failed;
 }
 
@@ -781,21 +781,17 @@ static void reuse_under_load(void **state)
     int rounds = HANDOVER_SCALED(54), failed = 0;
     open_alike(handover, group_heavy());
     for (int i = 0; i < 3; i++)
-        load[i] = trip_ready(handover, 50);
-    struct trip *trip = trip_ready(handover, 24);
+        load[i] = trip_ready(handover, 40);
     for (int round = 0; round < rounds; round++) {
+        struct trip *trip = trip_ready(handover, 100);
         for (int i = 0; i < 3; i++)
-            if (load[i]->sent < 49)
+            if (load[i]->sent < 39)
                 trip_send(handover, load[i], 1, false);
         failed += abort_in_flight(handover, trip, round);
         /* At once, the same pages on both sides. */
         run_again(handover, trip);
-        trip = trip_ready(handover, 24);
     }
-    assert_true(failed > rounds / 4);
-    assert_int_equal(trip_abort(handover, trip, DECODE, ALL_RANKS, "the end"), 0);
-    trip_fail(handover, trip, BATON_EABORTED, "the end");
-    trip_close(handover, trip);
+    assert_true(failed >= rounds / 2);
     for (int i = 0; i < 3; i++) {
         trip_send_rest(handover, load[i]);
         trip_succeed(handover, load[i]);
