@@ -35,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void connection_free(struct connection *connection)
@@ -371,6 +372,19 @@ static void connection_on_write(struct bufferevent *stream, void *arg)
         connection_die(connection);
 }
 
+/* A caller that speaks no TLS cannot read an alert, but it can read a BYE. */
+static void connection_tell_plain(struct connection *connection)
+{
+    static const char text[] = "the rank demands TLS";
+    struct wire_bye bye = {.code = BATON_EAUTH, .text = {text, sizeof(text) - 1}};
+    struct wire_buffer buffer = {0};
+    wire_bye_put(&buffer, connection_header(connection, WIRE_BYE), &bye);
+    if (!buffer.failed)
+        send(bufferevent_getfd(connection->stream), buffer.bytes, buffer.size,
+             MSG_NOSIGNAL | MSG_DONTWAIT);
+    wire_buffer_free(&buffer);
+}
+
 static void connection_on_event(struct bufferevent *stream, short events, void *arg)
 {
     struct connection *connection = arg;
@@ -399,6 +413,8 @@ static void connection_on_event(struct bufferevent *stream, short events, void *
         snprintf(text, sizeof(text), "connection %s %s failed: %s",
                  connection->initiator ? "to" : "from", connection->name, why);
         bool refused = tls && connection->state < CONNECTION_OPEN;
+        if (refused && !connection->initiator)
+            connection_tell_plain(connection);
         connection_lost(connection, refused ? BATON_EAUTH : BATON_EPEER, text);
     }
     connection_leave(connection);
