@@ -179,6 +179,15 @@ int socket_local_address(const char *host, uint16_t port, char *out, size_t size
     return rc;
 }
 
+bool socket_none_left(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE;
+    close(fd);
+    return false;
+}
+
 void socket_peer_name(int fd, char *out, size_t size)
 {
     struct sockaddr_storage address;

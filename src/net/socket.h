@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <sys/socket.h>
 
 /* Every library socket passes through these two, so that fork can find them. */
@@ -20,6 +21,9 @@ void socket_tune(int fd); /* TCP_NODELAY; harmless on others */
 
 /* Which of our addresses would talk to host:port (for rank_ip). */
 int socket_local_address(const char *host, uint16_t port, char *out, size_t size);
+
+/* Has this process run out of descriptors? What fails then looks like a peer's fault. */
+bool socket_none_left(void);
 
 /* "1.2.3.4:56" of the other end. */
 void socket_peer_name(int fd, char *out, size_t size);

@@ -205,7 +205,12 @@ static void call_answered(struct bootstrap_call *call, int status, const char *b
 
 static void call_unanswered(struct bootstrap_call *call)
 {
-    if (!call->has_error)
+    if (socket_none_left())
+        call_finish(
+            call, BATON_AGAIN,
+            "no descriptor is left here to call %s: raise the limit of open files (ulimit -n)",
+            call->addr);
+    else if (!call->has_error)
         call_finish(
             call, BATON_AGAIN,
             "cannot connect to %s; is the bootstrap server (the prefill worker) running?",

@@ -7,6 +7,7 @@
  *   test_faults stop                stopped processes, and what a fence is worth then
  *   test_faults refuse              ports, ranks, keys and TLS that do not fit, limits */
 #include "fleet.h"
+#include "puppet.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -652,6 +653,38 @@ static void test_out_of_descriptors_for_links(void **state)
     all_quit();
 }
 
+/* Callers come when no descriptor is left to accept them with: they wait, the link thread does not
+ * spin (an error callback on the listeners), and when some have gone all is well. */
+static void test_callers_without_descriptors(void **state)
+{
+    (void)state;
+    enum { CALLERS = 40 };
+    int fds[CALLERS];
+    struct fleet_options options = crew_options("tcp");
+    struct fleet_reply reply =
+        call(crew.prefill, (struct fleet_order){.op = FLEET_OPEN, .options = options});
+    uint16_t port = (uint16_t)reply.value;
+    fleet_open(crew.decode, options);
+    hand_over(1);
+    call(crew.prefill, (struct fleet_order){.op = FLEET_FILES, .count = 5});
+    for (int i = 0; i < CALLERS; i++)
+        fds[i] = puppet_dial(port);
+    usleep(200 * 1000);
+    uint64_t before = call(crew.prefill, (struct fleet_order){.op = FLEET_CPU}).value;
+    usleep(1000 * 1000);
+    uint64_t used = call(crew.prefill, (struct fleet_order){.op = FLEET_CPU}).value - before;
+    print_message("    %llu us of processor time in a second\n", (unsigned long long)used);
+    assert_true(used < 500 * 1000);
+    hand_over(2); /* over the link that is there */
+    for (int i = 0; i < CALLERS; i++)
+        close(fds[i]);
+    fleet_quit(crew.decode);
+    crew.decode = fleet_start();
+    fleet_open(crew.decode, options);
+    hand_over(3);
+    all_quit();
+}
+
 /* ---- keys and certificates ---- */
 
 static char certificate_paths[2][2][160]; /* two authorities; certificate, key */
@@ -809,6 +842,7 @@ static const struct CMUnitTest refuse_tests[] = {
     FAULT(test_two_processes_with_one_rank),
     FAULT(test_out_of_descriptors),
     FAULT(test_out_of_descriptors_for_links),
+    FAULT(test_callers_without_descriptors),
     FAULT(test_the_right_key),
     FAULT(test_a_wrong_key),
     FAULT(test_no_key),

@@ -55,8 +55,7 @@ static void others_go_on(void)
     assert_int_equal(fleet_wrong_bytes(&decode, 4, 2, (uint32_t)room), 0);
     baton_sender_close(sender);
     baton_receiver_close(receiver);
-    assert_int_equal(fleet_counters(&prefill).links_lost, 0);
-    assert_int_equal(fleet_counters(&decode).links_lost, 0);
+    assert_int_equal(fleet_counters(&decode).links_lost, 0); /* it has only the one to prefill */
 }
 
 static int setup(void **state)
