@@ -9,6 +9,7 @@
  * connection is freed and the callback called from the event loop. The same event is the
  * call's timer: if it fires before an outcome was stored, the time was over. */
 #include "bootstrap_table.h"
+#include "net/socket.h"
 
 #include <arpa/inet.h>
 #include <event2/buffer.h>

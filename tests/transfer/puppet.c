@@ -430,6 +430,9 @@ void puppet_register(struct puppet *puppet, const struct puppet_memory *memory)
     frame->backend_count = 1;
     frame->aux_slots = memory->aux_slots;
     frame->aux_slot_bytes = memory->aux_bytes;
+    frame->aux_field_count = memory->aux_slots != 0;
+    frame->aux_fields[0] = (struct wire_aux_field){
+        .name = "token", .dtype = BATON_DTYPE_I32, .count = memory->aux_bytes / 4};
     PUPPET_SAY(puppet, register, WIRE_REGISTER, frame);
     free(frame);
 }

@@ -18,9 +18,9 @@
 struct puppet_memory {
     uint8_t *address;
     uint32_t pages, page_bytes;
-    const char *backend; /* "tcp", "cma" or "shm" */
-    uint32_t streams;    /* tcp */
-    uint32_t aux_slots, aux_bytes;
+    const char *backend;           /* "tcp", "cma" or "shm" */
+    uint32_t streams;              /* tcp */
+    uint32_t aux_slots, aux_bytes; /* one field "token" of i32 fills a slot */
     bool no_regions;
     const char *fingerprint; /* NULL: none */
 };

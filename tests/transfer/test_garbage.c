@@ -55,7 +55,8 @@ static void others_go_on(void)
     assert_int_equal(fleet_wrong_bytes(&decode, 4, 2, (uint32_t)room), 0);
     baton_sender_close(sender);
     baton_receiver_close(receiver);
-    assert_int_equal(fleet_counters(&decode).links_lost, 0); /* it has only the one to prefill */
+    assert_int_equal(fleet_counters(&decode).links_lost,
+                     0); /* it has only the one to prefill */
 }
 
 static int setup(void **state)
@@ -548,43 +549,51 @@ static void test_data_for_other_peoples_rooms(void **state)
 static void test_a_peer_that_never_reads(void **state)
 {
     (void)state;
-    enum { LONG_LIST = 2 << 20 }; /* a GRANT of 8 MiB */
-    struct fleet_options options = {.backends = "tcp", .pages = LONG_LIST, .page_bytes = 1};
-    struct puppet_memory registered = {
-        .pages = LONG_LIST, .page_bytes = 1, .backend = "tcp", .streams = 1};
+    enum { AUX_BYTES = 4 << 20, ROOMS = 60 };
+    struct fleet_options options = {
+        .backends = "tcp", .page_bytes = PAGE_BYTES, .aux_count = AUX_BYTES / 4};
+    static uint8_t memory[PAGES * PAGE_BYTES];
+    struct puppet_memory registered = {.address = memory,
+                                       .pages = PAGES,
+                                       .page_bytes = PAGE_BYTES,
+                                       .backend = "tcp",
+                                       .streams = 1,
+                                       .aux_slots = 1,
+                                       .aux_bytes = AUX_BYTES};
     struct fleet_rank rank;
-    struct puppet puppet;
-    baton_bootstrap *second = NULL;
+    struct puppet puppet, stream;
+    baton_sender *senders[ROOMS];
     char err[256], text[512];
-    static uint8_t one;
-    registered.address = &one;
-    assert_int_equal(baton_bootstrap_open("127.0.0.1", 0, &second, NULL, 0), BATON_OK);
-    snprintf(options.bootstrap, sizeof(options.bootstrap), "127.0.0.1:%u",
-             baton_bootstrap_port(second));
+    uint32_t count = 0;
     assert_int_equal(fleet_rank_open(&rank, &options, err, sizeof(err)), BATON_OK);
-    puppet_listens(&puppet);
-    puppet_route((uint16_t)baton_bootstrap_port(second), puppet.port, puppet.epoch);
-    baton_receiver *waiting = fleet_receiver(&rank, 1000, NULL);
-    puppet_serve(&puppet, &registered);
-    for (uint64_t room = 0; room < 40 && !fleet_counters(&rank).links_lost; room++) {
-        struct wire_heartbeat heartbeat = {.tick = room};
+    uint16_t port = (uint16_t)baton_manager_port(rank.manager);
+    puppet_join(&puppet, port, &registered);
+    puppet_stream_join(&stream, &puppet, port, 0);
+    while (count < ROOMS && !fleet_counters(&rank).links_lost) {
+        struct wire_heartbeat heartbeat = {.tick = count};
+        struct wire_grant grant = {
+            .room = count, .ticket = 1 + count, .time_left_ms = 60000, .required_dst = 1};
+        baton_sender_init_options init = BATON_SENDER_INIT_OPTIONS_INIT;
         PUPPET_SAY(&puppet, heartbeat, WIRE_HEARTBEAT, &heartbeat);
-        baton_receiver *receiver = fleet_receiver(&rank, room, NULL);
-        assert_int_equal(fleet_grant(receiver, 0, LONG_LIST), BATON_OK);
-        EVENTUALLY(atomic_load(&receiver_room(receiver)->ticket) ||
-                   baton_receiver_poll(receiver) == BATON_FAILED);
-        baton_receiver_abort(receiver, "next"); /* over tcp its pages come back at once */
-        EVENTUALLY(baton_receiver_fenced(receiver));
-        baton_receiver_close(receiver);
+        senders[count] = fleet_sender(&rank, count, NULL);
+        puppet_say_open(&puppet, count, 1 + count, 60000);
+        PUPPET_SAY(&puppet, grant, WIRE_GRANT, &grant); /* aux slot 0, no pages */
+        init.aux_slot = 0;
+        assert_int_equal(baton_sender_init(senders[count], &init), BATON_OK);
+        assert_int_equal(baton_sender_send(senders[count], NULL, 0, true), BATON_OK);
+        EVENTUALLY(atomic_load(&sender_room(senders[count])->committed) ||
+                   baton_sender_poll(senders[count]) == BATON_FAILED);
+        count++;
     }
-    fleet_receiver_is(waiting, BATON_FAILED);
-    baton_receiver_failure(waiting, text, sizeof(text));
-    ASSERT_SAYS(text, "stopped reading");
-    baton_receiver_close(waiting);
     others_go_on();
+    fleet_sender_is(senders[count - 1], BATON_FAILED);
+    baton_sender_failure(senders[count - 1], text, sizeof(text));
+    ASSERT_SAYS(text, "stopped reading");
+    for (uint32_t i = 0; i < count; i++)
+        baton_sender_close(senders[i]);
+    puppet_close(&stream);
     puppet_close(&puppet);
     fleet_rank_close(&rank);
-    baton_bootstrap_close(second);
 }
 
 /* ---- the bootstrap port ---- */
