@@ -137,7 +137,10 @@ void receiver_on_commit(struct link *link, const struct wire_commit *commit)
     if (!leg)
         return;
     struct room *room = leg->room;
-    if (leg->last_seen || leg->dummy || !(commit->flags & WIRE_COMMIT_SOURCE)) {
+    /* A sequence cannot have more pages than the sender's region: checked before anything is sized by
+     * it. */
+    bool absurd = commit->total_pages > leg->peer->memory.regions[0].layout.pages;
+    if (leg->last_seen || leg->dummy || absurd || !(commit->flags & WIRE_COMMIT_SOURCE)) {
         atomic_fetch_add(&link->manager->frames_bad, 1);
         link_close(link, BATON_EPROTOCOL, "COMMIT out of place for room %llu",
                    (unsigned long long)commit->room);
@@ -241,8 +244,6 @@ static int leg_expected_bytes(struct leg *leg, uint64_t *bytes, uint64_t *sum, s
     bool verify = room->manager->config.verify || leg->peer->memory.verify;
     int code = BATON_OK;
     *bytes = *sum = 0;
-    if (leg->source_total > WATERMARK_PAGES_MAX)
-        return error_set(err, BATON_EPROTOCOL, "COMMIT claims %u pages", leg->source_total);
     int32_t *any = calloc((size_t)leg->source_total + 1, sizeof(int32_t));
     if (!any)
         return error_set(err, BATON_ENOMEM, "out of memory for checking a COMMIT");
