@@ -2,6 +2,7 @@
 # How a test gets its name, its labels and its bounds.
 #
 # Labels: unit (one part, milliseconds to seconds), conformance (one suite over every backend),
+# variant (the same suite with other options; sanitizers only in `make asan` and `make tsan`),
 # net (sockets between processes), e2e (programs), slow (left out of `make test`), fuzz (corpus
 # replay), house (the tree itself). `make test` runs unit and conformance with sanitizers too;
 # leak marks those whose leaks it must see even where LeakSanitizer is slow (scripts/test.sh).
