@@ -161,23 +161,13 @@ int baton_receiver_init(baton_receiver *receiver, const baton_receiver_init_opti
 
 int baton_receiver_poll(const baton_receiver *receiver)
 {
-    uint64_t word = atomic_load_explicit(&receiver->room->word, memory_order_acquire);
-    baton_manager_tick((baton_manager *)receiver->room->manager);
-    return word >> 32 == receiver->generation ? (int)(uint32_t)word : BATON_FAILED;
+    return room_current_state(receiver->room, receiver->generation);
 }
 
 int baton_receiver_abort(baton_receiver *receiver, const char *reason)
 {
-    if (!receiver)
-        return BATON_EINVAL;
-    struct room *room = receiver->room;
-    if (room_ended(room))
-        return BATON_ESTATE;
-    if (!room->abort_text[0])
-        snprintf(room->abort_text, sizeof(room->abort_text), "%s",
-                 reason && *reason ? reason : "aborted by the decode side");
-    room_request(room, REQUEST_ABORT);
-    return BATON_OK;
+    return receiver ? room_abort(receiver->room, reason, "aborted by the decode side")
+                    : BATON_EINVAL;
 }
 
 int baton_receiver_failure(const baton_receiver *receiver, char *text, size_t size)

@@ -50,6 +50,24 @@ void room_request(struct room *room, uint32_t request)
     runtime_post(room->manager->runtime, &room->job);
 }
 
+int room_current_state(const struct room *room, uint32_t generation)
+{
+    uint64_t word = atomic_load_explicit(&room->word, memory_order_acquire);
+    baton_manager_tick((baton_manager *)room->manager);
+    return word >> 32 == generation ? (int)(uint32_t)word : BATON_FAILED;
+}
+
+int room_abort(struct room *room, const char *reason, const char *otherwise)
+{
+    if (atomic_load_explicit(&room->committed, memory_order_acquire) || room_ended(room))
+        return BATON_ESTATE;
+    if (!room->abort_text[0])
+        snprintf(room->abort_text, sizeof(room->abort_text), "%s",
+                 reason && *reason ? reason : otherwise);
+    room_request(room, REQUEST_ABORT);
+    return BATON_OK;
+}
+
 int room_failure(const struct room *room, char *text, size_t size)
 {
     if (text && size)

@@ -238,6 +238,9 @@ int room_pages_hold(struct room *room, struct error err);
 
 /* Sets a request bit and posts the room. */
 void room_request(struct room *room, uint32_t request);
+int room_current_state(const struct room *room, uint32_t generation);
+/* ESTATE when it comes too late. */
+int room_abort(struct room *room, const char *reason, const char *otherwise);
 int room_failure(const struct room *room, char *text, size_t size);
 int room_timeline(const struct room *room, baton_timeline *out);
 struct room *sender_room(const baton_sender *sender);

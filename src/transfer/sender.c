@@ -169,18 +169,9 @@ int baton_sender_layer_ready(baton_sender *sender, uint32_t layer)
     return BATON_OK;
 }
 
-static bool sender_current(const baton_sender *sender, uint64_t *word)
-{
-    *word = atomic_load_explicit(&sender->room->word, memory_order_acquire);
-    return *word >> 32 == sender->generation;
-}
-
 int baton_sender_poll(const baton_sender *sender)
 {
-    uint64_t word;
-    bool current = sender_current(sender, &word);
-    baton_manager_tick((baton_manager *)sender->room->manager);
-    return current ? (int)(uint32_t)word : BATON_FAILED;
+    return room_current_state(sender->room, sender->generation);
 }
 
 uint32_t baton_sender_prefix(const baton_sender *sender)
@@ -190,16 +181,8 @@ uint32_t baton_sender_prefix(const baton_sender *sender)
 
 int baton_sender_abort(baton_sender *sender, const char *reason)
 {
-    if (!sender)
-        return BATON_EINVAL;
-    struct room *room = sender->room;
-    if (atomic_load_explicit(&room->committed, memory_order_acquire) || room_ended(room))
-        return BATON_ESTATE;
-    if (!room->abort_text[0])
-        snprintf(room->abort_text, sizeof(room->abort_text), "%s",
-                 reason && *reason ? reason : "aborted by the prefill side");
-    room_request(room, REQUEST_ABORT);
-    return BATON_OK;
+    return sender ? room_abort(sender->room, reason, "aborted by the prefill side")
+                  : BATON_EINVAL;
 }
 
 int baton_sender_failure(const baton_sender *sender, char *text, size_t size)

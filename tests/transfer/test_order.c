@@ -1057,8 +1057,22 @@ static void test_a_silent_peer_is_given_up(void **state)
     baton_receiver_close(receiver);
 }
 
-/* If our own timer was late, nobody is judged by it before his input was read (manager_tick's
- * judge): the whole silence happens between two ticks, and a heartbeat is waiting. */
+struct pause {
+    struct runtime_job job;
+    atomic_bool here, go;
+};
+
+static void pause_run(struct runtime_job *job)
+{
+    struct pause *pause = (struct pause *)job;
+    atomic_store(&pause->here, true);
+    while (!atomic_load(&pause->go))
+        usleep(1000);
+}
+
+/* If our own timer was late, nobody is judged by it before his input was read (runtime.c's
+ * priorities, manager_tick's judge): the link thread stands still for longer than silence takes,
+ * while the peer's heartbeat lies in the socket. */
 static void test_a_late_timer_judges_nobody(void **state)
 {
     (void)state;
@@ -1066,8 +1080,14 @@ static void test_a_late_timer_judges_nobody(void **state)
     struct wire_heartbeat heartbeat = {.tick = 1};
     baton_receiver *receiver = receiver_grants("tcp", 1, 0, 1, &ticket);
     for (int i = 0; i < 3; i++) {
+        struct pause pause = {.here = false};
+        runtime_job_init(&pause.job, pause_run);
+        runtime_post(rank.manager->m.runtime, &pause.job);
+        EVENTUALLY(atomic_load(&pause.here));
         clock_advance_ns(SECONDS(20));
         PUPPET_SAY(&puppet, heartbeat, WIRE_HEARTBEAT, &heartbeat);
+        usleep(100 * 1000); /* the timer is due, too */
+        atomic_store(&pause.go, true);
         let_it_tick();
     }
     assert_int_equal(fleet_counters(&rank).links_up, 1);

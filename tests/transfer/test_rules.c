@@ -13,6 +13,7 @@
 #include "transfer/room.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -341,45 +342,68 @@ static void test_an_old_generation_reads_nothing(void **state)
     baton_sender_close(new);
 }
 
-static bool eventfd_rang(const struct fleet_rank *rank)
+static bool eventfd_rings(const struct fleet_rank *rank, int timeout_ms)
 {
     uint64_t count;
     struct pollfd ready = {baton_manager_eventfd(rank->manager), POLLIN, 0};
-    if (poll(&ready, 1, FLEET_BOUND_MS) != 1)
+    if (poll(&ready, 1, timeout_ms) != 1)
         return false;
-    return read(ready.fd, &count, sizeof(count)) == sizeof(count);
+    assert_int_equal(read(ready.fd, &count, sizeof(count)), sizeof(count));
+    return true;
 }
 
-/* The end is told three ways: poll, eventfd, bounded wait (manager_notify: the write and
- * runtime_changed). Each is the only one that is asked here. */
-static void test_poll_eventfd_and_wait_all_tell(void **state)
+/* The link thread stands still when a room is aborted, so that the news can only come later. */
+static void *release_later(void *arg)
+{
+    usleep(100 * 1000);
+    hold_release();
+    return arg;
+}
+
+/* The end is told by the eventfd (manager_notify's write), which is all that is asked here. */
+static void test_the_eventfd_tells(void **state)
 {
     (void)state;
-    struct pollfd quiet;
-    uint64_t count;
-    baton_pollset *set;
-    uint8_t now = BATON_BOOTSTRAPPING;
     pair_open_over("loopback");
     hand_over(1, 1);
-    let_it_tick();
-    quiet = (struct pollfd){baton_manager_eventfd(pair.decode.manager), POLLIN, 0};
-    if (poll(&quiet, 1, 0) == 1)
-        assert_int_equal(read(quiet.fd, &count, sizeof(count)), sizeof(count));
-
+    nothing_left();
     baton_receiver *receiver = fleet_receiver(&pair.decode, 2, NULL);
+    fleet_receiver_is(receiver, BATON_WAITING_FOR_INPUT);
+    let_it_tick();
+    hold_link_thread();
+    eventfd_rings(&pair.decode, 0); /* what was before */
     assert_int_equal(baton_receiver_abort(receiver, "to hear it by eventfd"), BATON_OK);
-    while (!baton_receiver_fenced(receiver))
-        assert_true(eventfd_rang(&pair.decode));
+    assert_false(eventfd_rings(&pair.decode, 0));
+    hold_release();
+    do {
+        assert_true(eventfd_rings(&pair.decode, FLEET_BOUND_MS));
+    } while (!baton_receiver_fenced(receiver));
     assert_int_equal(baton_receiver_poll(receiver), BATON_FAILED);
     baton_receiver_close(receiver);
+    nothing_left();
+}
 
+/* The same by a bounded wait: it wakes up for the change (runtime_changed), not at its end. */
+static void test_a_bounded_wait_tells(void **state)
+{
+    (void)state;
+    baton_pollset *set;
+    pthread_t thread;
+    uint8_t now = BATON_BOOTSTRAPPING;
+    pair_open_over("loopback");
     baton_sender *sender = fleet_sender(&pair.prefill, 3, NULL);
     assert_int_equal(baton_pollset_open(1, &set), BATON_OK);
     assert_int_equal(baton_pollset_add_sender(set, 0, sender), BATON_OK);
     assert_int_equal(baton_poll_many(set, &now, 1), 1);
+    assert_int_equal(baton_pollset_wait(set, &now, 1, 10), 0);
+    hold_link_thread();
     assert_int_equal(baton_sender_abort(sender, "to hear it by wait"), BATON_OK);
-    while (now != BATON_FAILED)
-        assert_int_equal(baton_pollset_wait(set, &now, 1, FLEET_BOUND_MS), 1);
+    uint64_t start = fleet_now_ms();
+    assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
+    assert_int_equal(baton_pollset_wait(set, &now, 1, FLEET_BOUND_MS), 1);
+    assert_int_equal(now, BATON_FAILED);
+    assert_true(fleet_now_ms() - start < FLEET_BOUND_MS / 2);
+    pthread_join(thread, NULL);
     baton_pollset_close(set);
     baton_sender_close(sender);
     nothing_left();
@@ -1326,7 +1350,8 @@ int main(int argc, char **argv)
         RULE(test_no_call_waits_for_the_link_thread),
         RULE(test_the_word_only_moves_forward),
         RULE(test_an_old_generation_reads_nothing),
-        RULE(test_poll_eventfd_and_wait_all_tell),
+        RULE(test_the_eventfd_tells),
+        RULE(test_a_bounded_wait_tells),
         RULE(test_quarantine_loopback),
         RULE(test_quarantine_shm),
         RULE(test_quarantine_cma),
