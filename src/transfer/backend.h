@@ -19,10 +19,12 @@ enum backend_capability {
     BACKEND_PUT = 1u << 0, /* the sender's workers execute the plan */
     BACKEND_GET = 1u << 1, /* the receiver's do, on COMMIT */
     BACKEND_REMOTE_WRITER =
-        1u << 2,               /* the peer stores into our pages itself: only FENCED or its
+        1u << 2,                 /* the peer stores into our pages itself: only FENCED or its
                                         exit is a fence */
-    BACKEND_STREAMS = 1u << 3, /* wants data connections beside the link, and the receiver
+    BACKEND_STREAMS = 1u << 3,   /* wants data connections beside the link, and the receiver
                                         counts bytes per stream */
+    BACKEND_IMMEDIATE = 1u << 4, /* copy() never blocks and is complete when it returns: small
+                                        rooms are copied by the link thread itself */
 };
 
 /* One link's use of a backend. */

@@ -10,6 +10,9 @@
  *   released:  complete ------------------> partial (first `layers` layers only)
  *   lane:      pages_done ----> partial_end (first partial_layers layers handed over)
  *
+ * A small copy over an immediate backend has one lane without a worker: the link thread runs it where
+ * it would have posted it, and two thread switches are saved.
+ *
  * Stripes: with several lanes, blocks of stripe_pages consecutive positions go to the lanes in turn.
  * State regions are short; lane 0 takes them after the last KV page was released. */
 #include "copy.h"
@@ -44,14 +47,27 @@ uint64_t copy_sum(uint32_t region, uint32_t base, uint64_t offset, const uint8_t
 
 /* ---- worker side ---- */
 
+static void lane_run(struct worker_job *job);
+
 void lane_post(struct lane *lane)
 {
-    worker_post(lane->worker, &lane->job);
+    if (lane->worker)
+        worker_post(lane->worker, &lane->job);
+    else
+        lane_run(&lane->job);
 }
 
 void lane_notify(struct lane *lane)
 {
     runtime_post(lane->copy->manager->runtime, lane->copy->notify);
+}
+
+static void lane_assert_owner(const struct lane *lane)
+{
+    if (lane->worker)
+        worker_assert_owner(lane->worker);
+    else
+        runtime_assert_link_thread(lane->copy->manager->runtime);
 }
 
 static void lane_fail(struct lane *lane, int code)
@@ -269,7 +285,7 @@ static void lane_try_stop(struct lane *lane)
 static void lane_run_cancel(struct worker_job *job)
 {
     struct lane *lane = (struct lane *)((char *)job - offsetof(struct lane, cancel_job));
-    worker_assert_owner(lane->worker);
+    lane_assert_owner(lane);
     lane->cancelled = true;
     lane_try_stop(lane);
 }
@@ -277,7 +293,7 @@ static void lane_run_cancel(struct worker_job *job)
 static void lane_run(struct worker_job *job)
 {
     struct lane *lane = (struct lane *)job;
-    worker_assert_owner(lane->worker);
+    lane_assert_owner(lane);
     if (lane->cancelled) {
         lane_try_stop(lane);
         return;
@@ -305,14 +321,19 @@ static void lane_run(struct worker_job *job)
 
 int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers)
 {
-    copy->lanes = calloc(lane_count, sizeof(*copy->lanes));
-    if (!copy->lanes)
-        return BATON_ENOMEM;
-    copy->lane_count = lane_count;
     uint64_t page_bytes = 0;
     const struct layout *src = copy->regions[0].src;
     for (uint32_t base = 0; base < src->base_count; base++)
         page_bytes += src->bases[base].item_bytes;
+    bool small = copy->ops->capabilities & BACKEND_IMMEDIATE && !copy->endpoint->fault &&
+                 !copy->with_states &&
+                 page_bytes * copy->regions[0].src_count <= COPY_INLINE_BYTES;
+    if (small)
+        lane_count = 1;
+    copy->lanes = calloc(lane_count, sizeof(*copy->lanes));
+    if (!copy->lanes)
+        return BATON_ENOMEM;
+    copy->lane_count = lane_count;
     copy->stripe_pages = page_bytes && page_bytes < COPY_STRIPE_BYTES
                              ? (uint32_t)(COPY_STRIPE_BYTES / page_bytes)
                              : 1;
@@ -321,7 +342,7 @@ int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers)
         worker_job_init(&lane->job, lane_run);
         worker_job_init(&lane->cancel_job, lane_run_cancel);
         lane->copy = copy;
-        lane->worker = workers[i];
+        lane->worker = small ? NULL : workers[i];
         lane->index = i;
     }
     return BATON_OK;
@@ -339,7 +360,10 @@ void copy_cancel(struct copy *copy)
         return;
     copy->cancelled = true;
     for (uint32_t i = 0; i < copy->lane_count; i++)
-        worker_post(copy->lanes[i].worker, &copy->lanes[i].cancel_job);
+        if (copy->lanes[i].worker)
+            worker_post(copy->lanes[i].worker, &copy->lanes[i].cancel_job);
+        else
+            lane_run_cancel(&copy->lanes[i].cancel_job);
 }
 
 bool copy_stopped(const struct copy *copy)

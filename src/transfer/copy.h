@@ -20,6 +20,7 @@ struct runtime_job;
 #define COPY_RUN_MAX (4u << 20) /* longer runs are cut: an abort is seen between pieces */
 #define COPY_SLICE_BYTES (1u << 20)
 #define COPY_STRIPE_BYTES (256u << 10)
+#define COPY_INLINE_BYTES (64u << 10) /* less than two thread switches take */
 
 /* Both ends of one region. */
 struct copy_region {
@@ -34,7 +35,7 @@ struct lane {
     struct worker_job job;
     struct worker_job cancel_job; /* the link thread's last word to this lane */
     struct copy *copy;
-    struct worker *worker;
+    struct worker *worker; /* NULL: a small copy, run by the link thread where it is posted */
     uint32_t index;
 
     /* owner: the lane's worker */
@@ -74,7 +75,8 @@ struct copy {
     struct copy_region
         regions[WIRE_REGIONS_MAX]; /* [0] is KV, the rest go with the last chunk */
     uint32_t region_count;
-    uint32_t tokens; /* end of the sequence, 0: of the lists */
+    uint32_t tokens;  /* end of the sequence, 0: of the lists */
+    bool with_states; /* more regions come with the last chunk */
     uint32_t stripe_pages;
     struct runtime_job *notify; /* posted when a lane has news */
     struct lane *lanes;         /* NULL: nothing was started */
@@ -85,6 +87,7 @@ struct copy {
 };
 
 /* ---- link thread ---- */
+/* Where the backend is immediate and all of it is small, the link thread is the only lane. */
 int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers);
 void copy_wake(struct copy *copy);          /* the watermark moved */
 void copy_cancel(struct copy *copy);        /* every lane will say stopped */

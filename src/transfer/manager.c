@@ -173,26 +173,27 @@ static int manager_copy_aux(struct manager *manager, const baton_aux *aux, struc
 
 static int manager_make_table(struct manager *manager, struct error err)
 {
-    uint32_t slots = 1;
-    while (slots < manager->config.max_rooms)
+    uint32_t rooms = manager->config.max_rooms, slots = 1;
+    while (slots < 2 * rooms)
         slots *= 2;
     manager->room_mask = slots - 1;
     manager->rooms = calloc(slots, sizeof(*manager->rooms));
-    manager->free_slots = malloc(slots * sizeof(*manager->free_slots));
     manager->room_index = calloc(slots, sizeof(*manager->room_index));
     manager->outcomes = calloc(slots, sizeof(*manager->outcomes));
     manager->tombstones = calloc(MANAGER_TOMBSTONES, sizeof(*manager->tombstones));
-    if (!manager->rooms || !manager->free_slots || !manager->room_index || !manager->outcomes ||
-        !manager->tombstones)
-        return error_set(err, BATON_ENOMEM, "out of memory for %u rooms", slots);
-    for (uint32_t i = 0; i < manager->config.max_rooms; i++) {
+    for (uint32_t stack = 0; stack < 2; stack++)
+        manager->free_slots[stack] = malloc(rooms * sizeof(uint32_t));
+    if (!manager->rooms || !manager->free_slots[0] || !manager->free_slots[1] ||
+        !manager->room_index || !manager->outcomes || !manager->tombstones)
+        return error_set(err, BATON_ENOMEM, "out of memory for %u rooms", rooms);
+    for (uint32_t i = 2 * rooms; i-- > 0;) {
         struct room *room = &manager->rooms[i];
+        uint32_t stack = i >= rooms;
         room->manager = manager;
         room->slot = i;
         runtime_job_init(&room->job, room_job);
-        manager->free_slots[manager->config.max_rooms - 1 - i] = i;
+        manager->free_slots[stack][manager->free_count[stack]++] = i;
     }
-    manager->free_count = manager->config.max_rooms;
     return BATON_OK;
 }
 
@@ -264,7 +265,8 @@ static void manager_free_memory(struct manager *manager)
     backend_list_free(manager->backends, manager->backend_count);
     tls_close(manager->tls);
     free(manager->rooms);
-    free(manager->free_slots);
+    free(manager->free_slots[0]);
+    free(manager->free_slots[1]);
     free(manager->room_index);
     free(manager->outcomes);
     free(manager->tombstones);

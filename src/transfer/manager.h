@@ -86,8 +86,10 @@ struct manager {
     struct room *rooms;
     uint32_t room_mask;   /* slots - 1 */
     pthread_mutex_t lock; /* the three below: rooms are opened from any thread */
-    uint32_t *free_slots;
-    uint32_t free_count;
+    /* Two stacks of slots: [0, max_rooms) for callers, as many behind them for phantoms, so that OPENs
+     * that come early cannot take the places of the rooms they are for. */
+    uint32_t *free_slots[2];
+    uint32_t free_count[2];
     struct room **room_index; /* by room number and role: chains by room->index_next */
 
     /* owner: link thread */

@@ -99,11 +99,13 @@ int manager_room_acquire(struct manager *manager, uint64_t id, enum room_class c
         code = error_set(err, BATON_EEXIST,
                          "room %llu is already open here: a room number is used once",
                          (unsigned long long)id);
-    } else if (manager->free_count == 0) {
+    } else if (manager->free_count[class == ROOM_PHANTOM] == 0) {
         code = error_set(err, BATON_ELIMIT, "all %u rooms are in use (max_rooms)",
                          manager->config.max_rooms);
     } else {
-        struct room *room = &manager->rooms[manager->free_slots[--manager->free_count]];
+        uint32_t stack = class == ROOM_PHANTOM;
+        struct room *room =
+            &manager->rooms[manager->free_slots[stack][--manager->free_count[stack]]];
         room_reset(room, id, class == ROOM_LIVE_RECEIVER ? ROOM_RECEIVER : ROOM_SENDER);
         room_index_add(manager, room, class);
         *out = room;
@@ -164,7 +166,8 @@ void manager_reap(struct manager *manager)
         }
         atomic_fetch_sub(&manager->rooms_open, 1);
         pthread_mutex_lock(&manager->lock);
-        manager->free_slots[manager->free_count++] = room->slot;
+        uint32_t stack = room->slot >= manager->config.max_rooms;
+        manager->free_slots[stack][manager->free_count[stack]++] = room->slot;
         pthread_mutex_unlock(&manager->lock);
     }
     manager->released = waiting;

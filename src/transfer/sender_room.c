@@ -371,6 +371,7 @@ static int leg_start(struct leg *leg, uint64_t released, struct error err)
     copy->watermark = &leg->source_watermark;
     copy->tokens = room->tokens ? room->first_token + room->tokens : 0;
     copy->notify = &room->job;
+    copy->with_states = leg->state_count > 0;
     copy->regions[0] = (struct copy_region){
         .src = &manager->regions[0].layout,
         .dst = &leg->peer->memory.regions[0].layout,

@@ -93,8 +93,9 @@ static int rank_open_manager(struct fleet_rank *rank, const struct fleet_options
 int fleet_rank_open(struct fleet_rank *rank, const struct fleet_options *options, char *err,
                     size_t err_size)
 {
-    *rank = (struct fleet_rank){.pages = options->pages ? options->pages : 16,
-                                .page_bytes = options->page_bytes ? options->page_bytes : 4096};
+    *rank =
+        (struct fleet_rank){.pages = options->pages ? options->pages : 16,
+                            .page_bytes = options->page_bytes ? options->page_bytes : 32768};
     int code = rank_memory(rank, options->foreign, err, err_size);
     if (code != BATON_OK)
         return code;
@@ -408,8 +409,21 @@ static int member_limit_files(uint32_t more)
     if (highest < 0)
         return BATON_ESYSTEM;
     close(highest);
-    struct rlimit limit = {(rlim_t)highest + more, (rlim_t)highest + more};
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return BATON_ESYSTEM;
+    limit.rlim_cur = (rlim_t)highest + more;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? BATON_OK : BATON_ESYSTEM;
+}
+
+/* A sanitizer's leak check opens files. */
+static void member_unlimit_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 static int member_open_room(struct member *member, const struct fleet_order *order,
@@ -544,6 +558,7 @@ static void member_main(int channel)
     member_close(&member);
     baton_bootstrap_close(member.bootstrap);
     free(member.rooms);
+    member_unlimit_files();
     exit(0); /* with the leak check of sanitizer builds */
 }
 
@@ -610,10 +625,16 @@ void fleet_await_stopped(struct fleet_worker *worker)
     assert_true(WIFSTOPPED(status));
 }
 
+/* Longer than elsewhere: a leak check at exit can take tens of seconds on a busy machine. */
 static int worker_reap(struct fleet_worker *worker)
 {
     int status = 0;
-    EVENTUALLY(waitpid(worker->pid, &status, WNOHANG) == worker->pid);
+    uint64_t end = fleet_now_ms() + 6 * FLEET_BOUND_MS;
+    while (waitpid(worker->pid, &status, WNOHANG) != worker->pid) {
+        if (fleet_now_ms() > end)
+            fail_msg("worker %d does not end", worker->pid);
+        usleep(500);
+    }
     close(worker->channel);
     *worker = (struct fleet_worker){0};
     return status;

@@ -52,7 +52,8 @@ struct fleet_options {
     char bootstrap[64], backends[128], fingerprint[32], key[32], allow[64];
     char certificate[160], certificate_key[160], authority[160];
     uint32_t rank, tp_size, port, register_rank;
-    uint32_t pages, page_bytes; /* opaque pages of one base; 0: 16 of 4096 bytes */
+    uint32_t pages, page_bytes; /* opaque pages of one base; 0: 16 of 32 KiB: a few
+                                   are copied by a worker, which a test can hold */
     uint32_t foreign;           /* 1: memory from mmap, not from baton_pool_alloc */
     uint32_t aux_count;         /* 0: no aux; else one field "token" of so many i32 */
     uint32_t heartbeat_ms, silent_ms, match_timeout_ms, deadline_ms;

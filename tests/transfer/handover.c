@@ -1422,6 +1422,12 @@ struct trip *trip_again(struct handover *handover, const struct trip *trip)
     return again;
 }
 
+void trip_leave_source(struct handover *handover, struct trip *trip)
+{
+    /* The old ones stay marked as used. */
+    pages_draw(handover, PREFILL, 0, trip->kv.source_count, trip->kv.source);
+}
+
 static uint32_t region_named(const struct group *group, const char *name)
 {
     uint32_t region = 0;

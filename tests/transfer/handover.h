@@ -191,6 +191,8 @@ struct answer *handover_try(struct handover *handover, enum role role, side_task
 struct trip *trip_new(struct handover *handover, struct trip_options options);
 /* The same pages once more: another room with other bytes. The old one must be closed. */
 struct trip *trip_again(struct handover *handover, const struct trip *trip);
+/* Takes other source pages; nobody uses the old ones again before handover_close. */
+void trip_leave_source(struct handover *handover, struct trip *trip);
 /* Pages of a state region; both regions are found by name. */
 void trip_add_state(struct handover *handover, struct trip *trip, const char *name,
                     uint32_t source_first, uint32_t source_count, uint32_t dest_first,

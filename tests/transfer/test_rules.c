@@ -1188,9 +1188,16 @@ static void test_max_rooms_is_a_clear_limit(void **state)
         baton_sender_open(pair.prefill.manager, &options, &senders[2], err, sizeof(err)),
         BATON_ELIMIT);
     ASSERT_SAYS(err, "max_rooms");
-    baton_receiver *receiver = fleet_receiver(&pair.decode, 9, NULL);
+    /* Rooms that only decode knows have as many places of their own. */
+    baton_receiver *early[2] = {fleet_receiver(&pair.decode, 9, NULL),
+                                fleet_receiver(&pair.decode, 10, NULL)};
+    fleet_receiver_is(early[0], BATON_WAITING_FOR_INPUT);
+    fleet_receiver_is(early[1], BATON_WAITING_FOR_INPUT);
+    baton_receiver *receiver = fleet_receiver(&pair.decode, 11, NULL);
     receiver_failed(receiver, BATON_ELIMIT, "no free room on the prefill side");
     baton_receiver_close(receiver);
+    baton_receiver_close(early[0]);
+    baton_receiver_close(early[1]);
     baton_sender_close(senders[0]);
     baton_sender_close(senders[1]);
     nothing_left();
@@ -1284,8 +1291,8 @@ static void test_a_fallback_is_said_and_counted(void **state)
     assert_int_equal(baton_receiver_timeline(receiver, &got), BATON_OK);
     assert_string_equal(sent.backend, "tcp");
     assert_string_equal(got.backend, "tcp");
-    assert_int_equal(sent.bytes, 3 * 4096);
-    assert_int_equal(got.bytes, 3 * 4096);
+    assert_int_equal(sent.bytes, 3 * 32768);
+    assert_int_equal(got.bytes, 3 * 32768);
     assert_true(sent.operations >= 1 && got.operations >= 1);
     assert_int_equal(sent.peers, 1);
     assert_int_equal(sent.state, BATON_SUCCESS);
@@ -1296,8 +1303,8 @@ static void test_a_fallback_is_said_and_counted(void **state)
     assert_int_equal(fleet_counters(&pair.decode).fallbacks, 1);
     assert_int_equal(fleet_counters(&pair.prefill).fallbacks, 0);
     ASSERT_SAYS(got.reason, "cma");
-    assert_int_equal(fleet_counters(&pair.prefill).bytes_sent, 3 * 4096);
-    assert_int_equal(fleet_counters(&pair.decode).bytes_received, 3 * 4096);
+    assert_int_equal(fleet_counters(&pair.prefill).bytes_sent, 3 * 32768);
+    assert_int_equal(fleet_counters(&pair.decode).bytes_received, 3 * 32768);
     assert_int_equal(fleet_counters(&pair.decode).rooms_succeeded, 1);
     baton_sender_close(sender);
     baton_receiver_close(receiver);

@@ -43,7 +43,7 @@ const struct backend_ops backend_loopback = {
     .name = "loopback",
     .about = "two ranks of one process: memcpy",
     /* The storer is another manager's lane: only its FENCED says that it has stopped. */
-    .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER,
+    .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER | BACKEND_IMMEDIATE,
     .run_bytes_min = 0,
     .available = backend_always_available,
     .export_key = backend_no_key,

@@ -267,7 +267,7 @@ const struct backend_ops backend_shm = {
     .name = "shm",
     .about = "same host, decode's pages in pools from baton_pool_alloc: one copy, straight "
              "into place",
-    .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER,
+    .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER | BACKEND_IMMEDIATE,
     .run_bytes_min = 0,
     .available = shm_available,
     .export_key = shm_export_key,
