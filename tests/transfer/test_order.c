@@ -1059,7 +1059,7 @@ static void test_a_silent_peer_is_given_up(void **state)
 
 struct pause {
     struct runtime_job job;
-    atomic_bool here, go;
+    atomic_bool here, go, gone;
 };
 
 static void pause_run(struct runtime_job *job)
@@ -1068,6 +1068,7 @@ static void pause_run(struct runtime_job *job)
     atomic_store(&pause->here, true);
     while (!atomic_load(&pause->go))
         usleep(1000);
+    atomic_store(&pause->gone, true);
 }
 
 /* If our own timer was late, nobody is judged by it before his input was read (runtime.c's
@@ -1088,6 +1089,7 @@ static void test_a_late_timer_judges_nobody(void **state)
         PUPPET_SAY(&puppet, heartbeat, WIRE_HEARTBEAT, &heartbeat);
         usleep(100 * 1000); /* the timer is due, too */
         atomic_store(&pause.go, true);
+        EVENTUALLY(atomic_load(&pause.gone));
         let_it_tick();
     }
     assert_int_equal(fleet_counters(&rank).links_up, 1);
