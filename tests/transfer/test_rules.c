@@ -132,6 +132,8 @@ struct hold {
     sem_t held, go;
 };
 
+static atomic_bool flood_stops; /* see test_a_flood_of_jobs_does_not_stop_the_clock */
+
 /* What is held now: [0] the link thread, the rest the copy workers. Teardown lets go of it. */
 static struct hold holds[1 + RUNTIME_WORKERS_MAX];
 static bool hold_is_on[1 + RUNTIME_WORKERS_MAX];
@@ -214,6 +216,7 @@ static int teardown(void **state)
     (void)state;
     alarm(0);
     hold_release();
+    atomic_store(&flood_stops, true);
     if (pair.decode.manager)
         fleet_rank_close(&pair.decode);
     if (pair.prefill.manager)
@@ -612,6 +615,40 @@ static void test_the_senders_deadline_ends_both(void **state)
     baton_sender_close(sender);
     baton_receiver_close(receiver);
     nothing_left();
+}
+
+struct flood {
+    struct runtime_job job;
+    struct runtime *runtime;
+};
+
+static void flood_run(struct runtime_job *job)
+{
+    struct flood *flood = (struct flood *)job;
+    usleep(100);
+    if (!atomic_load(&flood_stops))
+        runtime_post(flood->runtime, job);
+}
+
+/* However many jobs come, the link thread's timer has its turn: deadlines end rooms, heartbeats go
+ * out, and a busy rank is not taken for a dead one (runtime_on_bell). */
+static void test_a_flood_of_jobs_does_not_stop_the_clock(void **state)
+{
+    (void)state;
+    static struct flood flood;
+    pair_open_over("loopback");
+    hand_over(1, 1);
+    baton_sender *sender = sender_until(2, 100);
+    flood.runtime = the_runtime();
+    atomic_store(&flood_stops, false);
+    runtime_job_init(&flood.job, flood_run);
+    runtime_post(flood.runtime, &flood.job);
+    sender_failed(sender, BATON_ETIMEOUT, "the deadline passed");
+    hand_over(3, 3);
+    atomic_store(&flood_stops, true);
+    baton_sender_close(sender);
+    nothing_left();
+    assert_int_equal(fleet_counters(&pair.decode).links_lost, 0);
 }
 
 /* A deadline given at init replaces the one of open, on both sides (GRANT carries it). */
@@ -1091,6 +1128,33 @@ static void test_a_sender_closed_after_its_last_commit(void **state)
     }
 }
 
+/* ---- rule 7: whom a request may make us call ---- */
+
+/* The bootstrap address of a receiver comes out of a client's request: only those on the list are
+ * called (bootstrap_address_allowed in baton_receiver_open). */
+static void test_only_allowed_bootstrap_addresses_are_called(void **state)
+{
+    (void)state;
+    char err[256] = "";
+    baton_receiver_options options = BATON_RECEIVER_OPTIONS_INIT;
+    baton_receiver *receiver = NULL;
+    struct fleet_options careful = {.backends = "loopback", .allow = "127.0.0.0/8,prefill-1"};
+    pair_open((struct fleet_options){.backends = "loopback"}, careful);
+    hand_over(1, 1);
+    options.room = 2;
+    options.bootstrap = "169.254.169.254:80";
+    assert_int_equal(
+        baton_receiver_open(pair.decode.manager, &options, &receiver, err, sizeof(err)),
+        BATON_EAUTH);
+    ASSERT_SAYS(err, "169.254.169.254");
+    options.bootstrap = "prefill-10:8998";
+    assert_int_equal(
+        baton_receiver_open(pair.decode.manager, &options, &receiver, err, sizeof(err)),
+        BATON_EAUTH);
+    assert_null(receiver);
+    nothing_left();
+}
+
 /* ---- rule 8: rooms are unique ---- */
 
 static void test_a_room_is_open_once(void **state)
@@ -1368,6 +1432,7 @@ int main(int argc, char **argv)
         RULE(test_closing_a_manager_fences_its_peer),
         RULE(test_the_receivers_deadline_ends_both),
         RULE(test_the_senders_deadline_ends_both),
+        RULE(test_a_flood_of_jobs_does_not_stop_the_clock),
         RULE(test_init_moves_the_deadline_of_both),
         RULE(test_a_sender_nobody_comes_for),
         RULE(test_a_receiver_nobody_comes_for),
@@ -1392,6 +1457,7 @@ int main(int argc, char **argv)
         RULE(test_a_link_lost_in_mid_transfer),
         RULE(test_an_abort_that_races_the_last_commit),
         RULE(test_a_sender_closed_after_its_last_commit),
+        RULE(test_only_allowed_bootstrap_addresses_are_called),
         RULE(test_a_room_is_open_once),
         RULE(test_two_receivers_of_one_room),
         RULE(test_the_smallest_and_the_largest_room),

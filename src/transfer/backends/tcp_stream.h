@@ -18,8 +18,7 @@
 #define TCP_RUN_MIN 512
 #define TCP_STAGING_BYTES (1u << 20)
 #define TCP_READS_PER_TURN 16
-#define TCP_PIECES_PER_CALL \
-    128 /* a call moves a few 100 KB: a longer list is copied in for nothing */
+#define TCP_PIECES_PER_CALL 512 /* 32 and 128 were measured 1-3 % slower */
 #define TCP_FIXED_BYTES (WIRE_HEADER_BYTES + 16)
 #define TCP_TABLE_BYTES (TCP_FIXED_BYTES + WIRE_DATA_RUNS_MAX * WIRE_DATA_RUN_BYTES)
 
