@@ -7,8 +7,8 @@
  * else leaves a job in its queue and rings its bell. It never copies pages and never blocks.
  *
  * A timer every RUNTIME_TICK_MS looks at deadlines with clock_now_ns(), so tests can push the
- * clock. The loop drains socket input before the tick judges peers, because libevent runs ready
- * events in the order of one epoll_wait and the tick is a lower priority. */
+ * clock. In one turn of the loop libevent runs ready sockets before timers, so input is read before the
+ * tick judges peers. */
 #include "runtime.h"
 
 #include "base/log.h"
@@ -33,7 +33,8 @@ static pthread_mutex_t runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct runtime *runtime_shared;
 static unsigned runtime_users;
 
-enum { PRIORITY_INPUT = 0, PRIORITY_TICK = 1, PRIORITY_COUNT = 2 };
+/* Jobs per turn of the loop: a flood of them must not keep sockets and deadlines waiting. */
+#define RUNTIME_JOBS_PER_TURN 256
 
 void runtime_job_init(struct runtime_job *job, void (*run)(struct runtime_job *))
 {
@@ -69,7 +70,11 @@ static void runtime_on_bell(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     bell_answer(&runtime->bell);
-    while ((node = mpsc_pop(&runtime->jobs))) {
+    for (int turn = 0; turn < RUNTIME_JOBS_PER_TURN; turn++) {
+        if (!(node = mpsc_pop(&runtime->jobs)))
+            break;
+        if (turn == RUNTIME_JOBS_PER_TURN - 1)
+            bell_ring(&runtime->bell); /* come back for the rest */
         struct runtime_job *job = (struct runtime_job *)node;
         /* Cleared before the run: whatever is posted from here on runs again. */
         atomic_exchange_explicit(&job->queued, false, memory_order_acq_rel);
@@ -108,8 +113,6 @@ static void *runtime_thread(void *arg)
                                    runtime_on_bell, runtime);
     struct event *tick = event_new(runtime->base, -1, EV_PERSIST, runtime_on_tick, runtime);
     BATON_ASSERT(bell && tick);
-    event_priority_set(bell, PRIORITY_INPUT);
-    event_priority_set(tick, PRIORITY_TICK);
     event_add(bell, NULL);
     event_add(tick, &(struct timeval){0, RUNTIME_TICK_MS * 1000});
     event_base_dispatch(runtime->base);
@@ -151,7 +154,6 @@ static int runtime_create(struct runtime **out, struct error err)
     runtime->base = event_base_new();
     if (!runtime->base)
         goto close_bell;
-    event_base_priority_init(runtime->base, PRIORITY_COUNT);
     runtime->dns = evdns_base_new(runtime->base, EVDNS_BASE_INITIALIZE_NAMESERVERS |
                                                      EVDNS_BASE_DISABLE_WHEN_INACTIVE);
     if (bootstrap_client_open(runtime->base, runtime->dns, &runtime->bootstrap) != 0)
