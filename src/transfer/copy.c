@@ -278,8 +278,10 @@ static void lane_try_stop(struct lane *lane)
         return;
     struct runtime *runtime = lane->copy->manager->runtime;
     struct runtime_job *notify = lane->copy->notify;
+    _Atomic uint32_t *posters = &lane->copy->room->posters;
     atomic_store_explicit(&lane->stopped, true, memory_order_release);
     runtime_post(runtime, notify);
+    atomic_fetch_sub_explicit(posters, 1, memory_order_release);
 }
 
 static void lane_run_cancel(struct worker_job *job)
@@ -334,6 +336,7 @@ int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers)
     if (!copy->lanes)
         return BATON_ENOMEM;
     copy->lane_count = lane_count;
+    atomic_fetch_add_explicit(&copy->room->posters, lane_count, memory_order_relaxed);
     copy->stripe_pages = page_bytes && page_bytes < COPY_STRIPE_BYTES
                              ? (uint32_t)(COPY_STRIPE_BYTES / page_bytes)
                              : 1;
@@ -412,14 +415,17 @@ static void copy_fence_run(struct worker_job *job)
     /* The last one tells; after that the fence may be freed by the link thread. */
     struct manager *manager = fence->manager;
     struct runtime_job *notify = fence->notify;
+    _Atomic uint32_t *posters = fence->posters;
     if (atomic_fetch_sub_explicit(&fence->pending, 1, memory_order_acq_rel) == 1)
         runtime_post(manager->runtime, notify);
+    atomic_fetch_sub_explicit(posters, 1, memory_order_release);
 }
 
 int copy_fence_start(struct copy_fence *fence, uint32_t count, struct worker **workers,
                      void (*revoke)(void *arg, uint32_t ticket), void **args)
 {
     atomic_store_explicit(&fence->pending, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(fence->posters, count, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
         struct copy_fence_part *part = &fence->parts[i];
         worker_job_init(&part->job, copy_fence_run);

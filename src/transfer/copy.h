@@ -119,6 +119,7 @@ struct copy_fence {
     uint32_t ticket;
     struct manager *manager;
     struct runtime_job *notify;
+    _Atomic uint32_t *posters; /* of the room */
 };
 
 #endif

@@ -205,6 +205,7 @@ static void leg_end(struct leg *leg, bool tell)
         leg->fence.ticket = leg->ticket;
         leg->fence.manager = room->manager;
         leg->fence.notify = &room->job;
+        leg->fence.posters = &room->posters;
         leg->endpoint->ops->revoke(leg->endpoint, leg->ticket, &leg->fence);
     }
     copy_cancel(&leg->copy);

@@ -159,7 +159,10 @@ void manager_reap(struct manager *manager)
     while (manager->released) {
         struct room *room = manager->released;
         manager->released = room->live_next;
-        if (atomic_load_explicit(&room->job.queued, memory_order_acquire)) {
+        /* In this order: a poster counts itself out after its post. */
+        bool posted = atomic_load_explicit(&room->posters, memory_order_acquire) > 0 ||
+                      atomic_load_explicit(&room->job.queued, memory_order_acquire);
+        if (posted) {
             room->live_next = waiting;
             waiting = room;
             continue;
