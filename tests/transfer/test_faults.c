@@ -354,7 +354,7 @@ static void writer_stops(void)
                (struct fleet_order){.op = FLEET_SEND, .sender = 1, .room = 1, .count = PAGES});
     fleet_await_stopped(crew.prefill);
 
-    /* The room ends at its deadline; the pages do not come back with it, nor with the link's end. */
+    /* The room ends at its deadline; its pages come back neither then nor with the link's end. */
     struct fleet_reply reply = fleet_room_wait(crew.decode, false, 1, BATON_FAILED);
     ASSERT_SAYS(reply.text, "deadline");
     assert_int_equal(reply.fenced, 0);
@@ -510,8 +510,8 @@ static void test_calls_go_on_beside_a_stopped_peer(void **state)
     all_quit();
 }
 
-/* cma: a reader that was stopped after the last COMMIT may still read, and succeed. The source pages
- * stay locked until it has said what became of it (rule 6). */
+/* cma: a reader that was stopped after the last COMMIT may still read, and succeed. The source
+ * pages stay locked until it has said what became of it (rule 6). */
 static void test_a_stopped_reader_keeps_the_source(void **state)
 {
     (void)state;

@@ -333,7 +333,7 @@ static void test_half_open_handshakes(void **state)
     others_go_on();
 }
 
-/* A thousand at once, most of them silent: others go on meanwhile, and all descriptors come back. */
+/* A thousand at once, most of them silent: others go on, and all descriptors come back. */
 static void test_a_thousand_connections(void **state)
 {
     (void)state;
@@ -424,7 +424,7 @@ static void test_garbage_on_the_unix_socket(void **state)
     others_go_on();
 }
 
-/* ATTACH for a link that there is not: it waits for it a little, then goes, with its descriptors. */
+/* ATTACH for a link that there is not: it waits a little, then goes, with its descriptors. */
 static void test_attach_for_nobody(void **state)
 {
     (void)state;

@@ -296,8 +296,8 @@ static void advance_on_link_thread(void *arg)
     atomic_store(&advance->room->word, before);
 }
 
-/* The lattice, all 25 edges: forward, or to FAILED; FAILED and SUCCESS are final; and nothing at all
- * for another generation (room.c:room_advance, each term of its condition). */
+/* The lattice, all 25 edges: forward, or to FAILED; FAILED and SUCCESS are final; and nothing at
+ * all for another generation (room.c:room_advance, each term of its condition). */
 static void test_the_word_only_moves_forward(void **state)
 {
     (void)state;
@@ -532,8 +532,8 @@ static void test_crossing_aborts(void **state)
     }
 }
 
-/* A manager that closes in mid-transfer lets the other side have its pages back: it has stopped, and
- * says so before it says goodbye (the process that could exit instead is the same one here). */
+/* A manager that closes in mid-transfer lets the other side have its pages back: it has stopped,
+ * and says so before it says goodbye (the process that could exit instead is the same one here). */
 static void test_closing_a_manager_fences_its_peer(void **state)
 {
     (void)state;

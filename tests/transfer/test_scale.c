@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ten thousand rooms at once on one link between two processes: all succeed; all are aborted, by
- * either side; all lose their peer. Nothing of it may be linear in the number of rooms per room, grow
- * without end, or leave a room behind. Times are printed, not asserted: the bound of the kit is all
- * that is demanded. */
+ * either side; all lose their peer. No room may cost more for the others that there are, nothing
+ * grow without end, and none stay behind. Times are printed, not asserted: the bound of the kit is
+ * all that is demanded. */
 #include "fleet.h"
 
 #define ROOMS 10000u
