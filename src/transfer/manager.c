@@ -368,6 +368,10 @@ static void manager_shut(void *arg)
     registration_drop(manager);
     for (struct room *room = manager->live, *next; room; room = next) {
         next = room->live_next;
+        uint32_t generation = room->generation;
+        room_job(&room->job); /* what its owner asked for may still be on its way here */
+        if (room->role == ROOM_FREE || room->generation != generation)
+            continue;
         room->owned = false;
         if (!room_ended(room))
             room_fail(room, BATON_EPEER, "the manager was closed");

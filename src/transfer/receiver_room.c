@@ -77,7 +77,8 @@ static void receiver_resolve(struct room *room)
     }
     room->resolved = true;
     room->required_dst = map.required_dst;
-    room->timeline.peers = map.leg_count;
+    if (!room_ended(room))
+        room->timeline.peers = map.leg_count;
     for (uint32_t i = 0; i < map.leg_count; i++) {
         struct leg *leg = leg_new(room);
         if (leg)

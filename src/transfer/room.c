@@ -46,8 +46,12 @@ bool room_advance(struct room *room, uint32_t generation, enum baton_state to)
 
 void room_request(struct room *room, uint32_t request)
 {
+    /* The link thread may take the request, end the room and want to give its slot away before the
+     * post below. */
+    atomic_fetch_add_explicit(&room->posters, 1, memory_order_relaxed);
     atomic_fetch_or_explicit(&room->requests, request, memory_order_acq_rel);
     runtime_post(room->manager->runtime, &room->job);
+    atomic_fetch_sub_explicit(&room->posters, 1, memory_order_release);
 }
 
 int room_current_state(const struct room *room, uint32_t generation)
@@ -94,7 +98,7 @@ int room_timeline(const struct room *room, baton_timeline *out)
 
 void room_time(struct room *room, uint64_t *field)
 {
-    if (!*field)
+    if (!*field && !room_ended(room)) /* after the end others read it */
         *field = clock_now_ns() - room->opened_ns + 1;
 }
 

@@ -107,8 +107,8 @@ struct room {
     _Atomic uint32_t fenced; /* generation whose pages are free, see room_is_fenced */
     _Atomic uint32_t prefix; /* sender: smallest prefix of the grants */
     _Atomic bool committed;  /* sender: the last COMMIT is out, abort comes too late */
-    /* Lanes and fences whose worker may still post `job`: the slot is not given away before. Kept over
-     * the room's lives. */
+    /* Lanes, fences and callers that may still post `job`: the slot is not given away before. Kept
+     * over the room's lives. */
     _Atomic uint32_t posters;
     struct runtime_job job;
     struct manager *manager;
