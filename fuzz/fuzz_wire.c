@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wire_header header = {.type = data[0], .sequence = 7, .epoch = 0x1122334455667788u};
     if (data[0] == 0)
         header_try(data + 1, size - 1, &header);
-    else if (data[0] <= WIRE_ATTACH)
+    else if (data[0] <= WIRE_SIGNAL)
         frame_try(header, data + 1, size - 1);
     else
         connection_try(data + 1, size - 1);

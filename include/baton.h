@@ -249,7 +249,8 @@ typedef struct baton_manager_options {
     uint32_t deadline_ms;      /* default for rooms; 0: 300000 */
     const char *key;           /* shared secret: peers must prove it; NULL: none */
     const char *tls_certificate, *tls_key, *tls_ca; /* PEM files; all or none */
-    const char *ib_device; /* verbs: one, several or per-rank devices */
+    const char *ib_device; /* verbs: one, several or per-rank devices, see docs/rdma.md;
+                              NULL: the fastest that are up */
     uint32_t max_inflight; /* verbs: work requests in flight; 0: 256 */
     uint32_t max_sge;      /* verbs: gather entries per work request; 0: the device's */
     uint32_t verify;  /* 1: sums of all bytes are compared before SUCCESS (tests, doubts) */
@@ -311,9 +312,11 @@ typedef struct baton_timeline {
     uint64_t bytes;
     uint64_t operations; /* copies handed to the backend, after merging */
     uint32_t peers;
-    uint32_t packed;  /* 1: went through staging */
-    char backend[16]; /* which carried it (of the first peer) */
-    char reason[112]; /* why this backend and why direct or packed */
+    uint32_t packed;    /* 1: went through staging */
+    char backend[16];   /* which carried it (of the first peer) */
+    char reason[112];   /* why this backend and why direct or packed */
+    uint64_t requests;  /* sender, RDMA: work requests posted to the devices */
+    uint64_t doorbells; /* and in how many calls */
 } baton_timeline;
 
 /* ---- sender: one per room and prefill rank ----------------------------------------------- */

@@ -192,6 +192,8 @@ class Timeline(Structure):
         ("packed", c_uint32),
         ("backend", c_char * 16),
         ("reason", c_char * 112),
+        ("requests", c_uint64),
+        ("doorbells", c_uint64),
     ]
 
 

@@ -3,29 +3,44 @@
 #include "backend.h"
 
 #include "connection.h"
+#include "link.h"
 #include "manager.h"
 #include "net/socket.h"
+#include "plugin.h"
 
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct backend_ops *const backend_all[] = {
-    &backend_loopback,
-    &backend_shm,
-    &backend_cma,
-    &backend_tcp,
+/* Built in, or the name of the plugin that has it. */
+static const struct backend_known {
+    const char *name;
+    const struct backend_ops *ops;
+    const char *plugin;
+} backend_all[] = {
+    {"loopback", &backend_loopback, NULL}, {"shm", &backend_shm, NULL},
+    {"cma", &backend_cma, NULL},           {"verbs", NULL, "verbs"},
+    {"verbs-read", NULL, "verbs"},         {"ucx", NULL, "ucx"},
+    {"tcp", &backend_tcp, NULL},
 };
 #define BACKEND_COUNT (sizeof(backend_all) / sizeof(backend_all[0]))
 
-static const char backend_default_list[] = "loopback,shm,cma,tcp";
+/* verbs-read and ucx are for those who ask for them. What cannot be loaded here is passed over. */
+static const char backend_default_list[] = "loopback,shm,cma,verbs,tcp";
 
-const struct backend_ops *backend_find(const char *name)
+const struct backend_ops *backend_get(const char *name, struct error why)
 {
-    for (size_t i = 0; i < BACKEND_COUNT; i++)
-        if (strcmp(backend_all[i]->name, name) == 0)
-            return backend_all[i];
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (strcmp(backend_all[i].name, name) == 0)
+            return backend_all[i].ops ? backend_all[i].ops
+                                      : plugin_backend(backend_all[i].plugin, name, why);
+    }
+    error_set(
+        why, BATON_EINVAL,
+        "no backend is called '%s'; there are loopback, shm, cma, verbs, verbs-read, ucx, "
+        "tcp, and faulty:NAME:... around them",
+        name);
     return NULL;
 }
 
@@ -34,13 +49,8 @@ static int backend_entry_parse(const char *word, struct backend_entry *out, stru
     *out = (struct backend_entry){0};
     if (strncmp(word, "faulty:", 7) == 0)
         return fault_parse(word + 7, &out->ops, &out->fault, err);
-    out->ops = backend_find(word);
-    if (!out->ops)
-        return error_set(
-            err, BATON_EINVAL,
-            "no backend is called '%s'; there are %s, and faulty:NAME:... around them", word,
-            backend_default_list);
-    return BATON_OK;
+    out->ops = backend_get(word, err);
+    return out->ops ? BATON_OK : BATON_EINVAL;
 }
 
 int backend_list_parse(const char *list, struct backend_entry *out, uint32_t *count,
@@ -50,7 +60,8 @@ int backend_list_parse(const char *list, struct backend_entry *out, uint32_t *co
     char *rest = NULL;
     if (!list || !*list)
         list = getenv("BATON_BACKENDS");
-    if (!list || !*list)
+    bool chosen = list && *list;
+    if (!chosen)
         list = backend_default_list;
     snprintf(copy, sizeof(copy), "%s", list);
     *count = 0;
@@ -59,6 +70,8 @@ int backend_list_parse(const char *list, struct backend_entry *out, uint32_t *co
             return error_set(err, BATON_EINVAL, "more than %d backends in '%s'",
                              WIRE_BACKENDS_MAX, list);
         int code = backend_entry_parse(word, &out[*count], err);
+        if (code != BATON_OK && !chosen)
+            continue;
         if (code != BATON_OK) {
             backend_list_free(out, *count);
             return code;
@@ -82,13 +95,112 @@ int baton_backend_info_get(uint32_t index, baton_backend_info *out)
         return BATON_EINVAL;
     if (index >= BACKEND_COUNT)
         return BATON_ENOTFOUND;
-    const struct backend_ops *ops = backend_all[index];
     memset(out, 0, sizeof(*out));
     out->struct_size = sizeof(*out);
-    snprintf(out->name, sizeof(out->name), "%s", ops->name);
+    const struct backend_ops *ops =
+        backend_get(backend_all[index].name, ERROR_BUFFER(out->why));
+    snprintf(out->name, sizeof(out->name), "%s", backend_all[index].name);
+    if (!ops) {
+        snprintf(out->about, sizeof(out->about), "a plugin that is not here");
+        return BATON_OK;
+    }
     snprintf(out->about, sizeof(out->about), "%s", ops->about);
     out->available = ops->available(out->why, sizeof(out->why)) == 0;
     return BATON_OK;
+}
+
+/* ---- for all of them ---- */
+
+void endpoint_signal(struct endpoint *endpoint, const uint8_t *bytes, uint32_t length)
+{
+    struct wire_signal signal = {bytes, length};
+    if (endpoint->link && endpoint->link->state == LINK_READY)
+        LINK_SEND(endpoint->link, signal, WIRE_SIGNAL, &signal);
+}
+
+void endpoint_wake(struct endpoint *endpoint)
+{
+    for (struct leg *leg = endpoint->link ? endpoint->link->legs : NULL; leg;
+         leg = leg->link_next)
+        copy_wake(&leg->copy);
+}
+
+void endpoint_rail_lost(struct endpoint *endpoint, uint32_t rail, const char *why)
+{
+    struct manager *manager = endpoint->manager;
+    for (struct room *room = manager->live, *next; room; room = next) {
+        next = room->live_next;
+        for (struct leg *leg = room->legs; leg && !room_ended(room); leg = leg->next) {
+            if (room->role == ROOM_RECEIVER && leg->endpoint == endpoint && leg->last_seen &&
+                atomic_load_explicit(&leg->arrived[rail], memory_order_acquire) <
+                    leg->expected[rail].landings)
+                room_fail(room, BATON_EPEER, "rail %u to %s broke before all of it came: %s",
+                          rail, leg->peer->name, why);
+        }
+    }
+}
+
+const struct wire_backend_key *peer_backend_key(const struct peer *peer, const char *name)
+{
+    for (uint32_t i = 0; i < peer->memory.backend_count; i++)
+        if (strcmp(peer->memory.backends[i].name, name) == 0)
+            return &peer->memory.backends[i];
+    return NULL;
+}
+
+static void barrier_passed(void *arg, uint32_t ticket)
+{
+    (void)arg;
+    (void)ticket;
+}
+
+int backend_revoke_by_barrier(struct endpoint *endpoint, uint32_t ticket,
+                              struct copy_fence *fence)
+{
+    struct runtime *runtime = endpoint->manager->runtime;
+    void *nothing[RUNTIME_WORKERS_MAX] = {0};
+    (void)ticket;
+    return copy_fence_start(fence, runtime->worker_count, runtime->workers, barrier_passed,
+                            nothing);
+}
+
+/* ---- defaults ---- */
+
+int backend_open_nothing(struct manager *manager, void **state, struct error err)
+{
+    (void)manager;
+    (void)err;
+    *state = NULL;
+    return BATON_OK;
+}
+
+void backend_close_nothing(struct manager *manager, void *state)
+{
+    (void)manager;
+    (void)state;
+}
+
+int backend_no_signal(struct endpoint *endpoint, const uint8_t *bytes, uint32_t length,
+                      struct error err)
+{
+    (void)bytes;
+    (void)length;
+    return error_set(err, BATON_EPROTOCOL, "backend %s knows no signals", endpoint->ops->name);
+}
+
+void backend_no_tick(struct endpoint *endpoint, uint64_t now_ns)
+{
+    (void)endpoint;
+    (void)now_ns;
+}
+
+uint32_t backend_all_rails(struct endpoint *endpoint, uint64_t bytes,
+                           uint32_t rails[WIRE_STREAMS_MAX])
+{
+    (void)bytes;
+    for (uint32_t i = 0; i < endpoint->rail_count; i++)
+        rails[i] = i;
+    return endpoint->rail_count;
 }
 
 int backend_always_available(char *why, size_t why_size)
@@ -98,9 +210,10 @@ int backend_always_available(char *why, size_t why_size)
     return 0;
 }
 
-int backend_no_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
+int backend_no_key(struct manager *manager, void *state, uint8_t **key, uint32_t *key_bytes,
                    struct error err)
 {
+    (void)state;
     (void)manager;
     (void)err;
     *key = NULL;
@@ -146,8 +259,10 @@ void backend_keep_nothing(struct endpoint *endpoint)
 }
 
 /* Copies nothing: for a sender whose peer reads, and wants a sum to compare with. */
-static int sums_can_reach(struct manager *manager, struct peer *peer, struct error why)
+static int sums_can_reach(struct manager *manager, void *state, struct peer *peer,
+                          struct error why)
 {
+    (void)state;
     (void)manager;
     (void)peer;
     return error_set(why, BATON_EUNREACHABLE, "it copies nothing");
@@ -171,26 +286,31 @@ const struct backend_ops backend_sums = {
     .about = "no medium: lanes only add up what they would have copied",
     .capabilities = BACKEND_PUT,
     .available = backend_always_available,
+    .open = backend_open_nothing,
+    .close = backend_close_nothing,
     .export_key = backend_no_key,
     .can_reach = sums_can_reach,
     .connect = sums_connect,
     .stop = backend_keep_nothing,
     .disconnect = backend_keep_nothing,
     .stream = backend_no_stream,
+    .signal = backend_no_signal,
+    .tick = backend_no_tick,
+    .spread = backend_all_rails,
     .copy = sums_copy,
     .flush = backend_nothing_in_flight,
     .revoke = backend_nothing_to_revoke,
 };
 
-void backend_lanes_from_threads(struct endpoint *endpoint)
+void backend_rails_from_threads(struct endpoint *endpoint)
 {
     struct runtime *runtime = endpoint->manager->runtime;
     uint32_t workers = atomic_load_explicit(&runtime->worker_count, memory_order_acquire);
-    endpoint->lane_count = endpoint->manager->config.copy_threads;
-    if (endpoint->lane_count > workers)
-        endpoint->lane_count = workers;
-    if (endpoint->lane_count > WIRE_STREAMS_MAX)
-        endpoint->lane_count = WIRE_STREAMS_MAX;
-    for (uint32_t i = 0; i < endpoint->lane_count; i++)
+    endpoint->rail_count = endpoint->manager->config.copy_threads;
+    if (endpoint->rail_count > workers)
+        endpoint->rail_count = workers;
+    if (endpoint->rail_count > WIRE_STREAMS_MAX)
+        endpoint->rail_count = WIRE_STREAMS_MAX;
+    for (uint32_t i = 0; i < endpoint->rail_count; i++)
         endpoint->workers[i] = runtime->workers[i % workers];
 }

@@ -57,7 +57,7 @@ void lane_post(struct lane *lane)
         lane_run(&lane->job);
 }
 
-void lane_notify(struct lane *lane)
+static void lane_notify(struct lane *lane)
 {
     runtime_post(lane->copy->manager->runtime, lane->copy->notify);
 }
@@ -70,7 +70,7 @@ static void lane_assert_owner(const struct lane *lane)
         runtime_assert_link_thread(lane->copy->manager->runtime);
 }
 
-static void lane_fail(struct lane *lane, int code)
+void lane_fail(struct lane *lane, int code)
 {
     atomic_store_explicit(&lane->error, code, memory_order_release);
     lane_notify(lane);
@@ -265,6 +265,9 @@ static void lane_publish(struct lane *lane)
     atomic_store_explicit(&lane->bytes, lane->bytes_taken, memory_order_relaxed);
     atomic_store_explicit(&lane->operations, lane->operations_taken, memory_order_relaxed);
     atomic_store_explicit(&lane->sum, lane->sum_taken, memory_order_relaxed);
+    atomic_store_explicit(&lane->landings, lane->landings_taken, memory_order_relaxed);
+    atomic_store_explicit(&lane->requests, lane->requests_taken, memory_order_relaxed);
+    atomic_store_explicit(&lane->doorbells, lane->doorbells_taken, memory_order_relaxed);
     atomic_store_explicit(&lane->done, lane->accepted, memory_order_release);
     lane_notify(lane);
 }
@@ -321,12 +324,15 @@ static void lane_run(struct worker_job *job)
 
 /* ---- link thread side ---- */
 
-int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers)
+int copy_start(struct copy *copy)
 {
     uint64_t page_bytes = 0;
+    uint32_t rails[WIRE_STREAMS_MAX];
     const struct layout *src = copy->regions[0].src;
     for (uint32_t base = 0; base < src->base_count; base++)
         page_bytes += src->bases[base].item_bytes;
+    uint32_t lane_count = copy->endpoint->ops->spread(
+        copy->endpoint, page_bytes * copy->regions[0].src_count, rails);
     bool small = copy->ops->capabilities & BACKEND_IMMEDIATE && !copy->endpoint->fault &&
                  !copy->with_states &&
                  page_bytes * copy->regions[0].src_count <= COPY_INLINE_BYTES;
@@ -345,8 +351,9 @@ int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers)
         worker_job_init(&lane->job, lane_run);
         worker_job_init(&lane->cancel_job, lane_run_cancel);
         lane->copy = copy;
-        lane->worker = small ? NULL : workers[i];
+        lane->worker = small ? NULL : copy->endpoint->workers[rails[i]];
         lane->index = i;
+        lane->rail = rails[i];
     }
     return BATON_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A copy: the execution of the plan between one pair of ranks, by one or more lanes. A lane belongs
- * to one copy worker (and, over tcp, to one stream); stripes of pages go to the lanes in turn. The
- * copy runs where the backend says: at the sender (put) or at the receiver (get). */
+ * to one rail of the endpoint (a tcp stream, a queue pair, or just a thread) and to the worker that
+ * owns it; stripes of pages go to the lanes in turn. The copy runs where the backend says: at the
+ * sender (put) or at the receiver (get). */
 #ifndef BATON_TRANSFER_COPY_H
 #define BATON_TRANSFER_COPY_H
 
@@ -37,6 +38,7 @@ struct lane {
     struct copy *copy;
     struct worker *worker; /* NULL: a small copy, run by the link thread where it is posted */
     uint32_t index;
+    uint32_t rail; /* of the endpoint */
 
     /* owner: the lane's worker */
     uint32_t pages_done;  /* KV: all layers of pages before this are handed to the backend */
@@ -51,14 +53,18 @@ struct lane {
     uint32_t run_next, run_count;
     uint64_t accepted; /* watermark up to which the backend has taken everything */
     uint64_t bytes_taken, operations_taken, sum_taken;
-    struct lane *wait_next; /* in the stream's list of blocked lanes */
+    uint64_t landings_taken; /* the backend's: immediates sent */
+    struct lane *wait_next;  /* in the rail's list of blocked lanes */
     bool waiting;
-    uint64_t fault_bytes; /* faulty backend: how far this lane has come */
+    uint32_t in_flight; /* the backend's: requests that are not complete */
+    uint32_t rail_life; /* the backend's: which life of the rail it has used, 0: none */
+    uint64_t requests_taken, doorbells_taken; /* the backend's: posted to the device */
+    uint64_t fault_bytes;                     /* faulty backend: how far this lane has come */
     bool cancelled;
 
     /* worker -> link thread */
     _Atomic uint64_t done; /* watermark that is complete in the backend's sense */
-    _Atomic uint64_t bytes, operations, sum;
+    _Atomic uint64_t bytes, operations, sum, landings, requests, doorbells;
     _Atomic bool stopped; /* nothing in flight, the worker will not touch the lane again */
     _Atomic int error;
     char error_text[160]; /* before error */
@@ -88,7 +94,7 @@ struct copy {
 
 /* ---- link thread ---- */
 /* Where the backend is immediate and all of it is small, the link thread is the only lane. */
-int copy_start(struct copy *copy, uint32_t lane_count, struct worker **workers);
+int copy_start(struct copy *copy);
 void copy_wake(struct copy *copy);          /* the watermark moved */
 void copy_cancel(struct copy *copy);        /* every lane will say stopped */
 bool copy_stopped(const struct copy *copy); /* cancelled or finished, nothing in flight */
@@ -98,8 +104,8 @@ void copy_free(struct copy *copy);                                /* only when c
 
 /* ---- worker ---- */
 void lane_post(struct lane *lane); /* something changed for this lane */
-/* The backend finished what it had accepted up to now. */
-void lane_notify(struct lane *lane);
+/* What the lane has handed over will never arrive; text in lane->error_text. */
+void lane_fail(struct lane *lane, int code);
 
 /* Order-free sum of bytes at their place in the destination; sums of parts add up. */
 uint64_t copy_sum(uint32_t region, uint32_t base, uint64_t offset, const uint8_t *bytes,

@@ -23,6 +23,24 @@ static struct leg *receiver_leg(struct link *link, uint64_t id, uint32_t ticket)
     return leg;
 }
 
+/* Which leg a ticket means, as long as the room lives. Legs of a granted room stay until every
+ * worker has answered the fence, and the caller is one of them. */
+struct leg *leg_of_ticket(struct manager *manager, uint64_t session, uint32_t ticket)
+{
+    struct room *room = manager_room_by_ticket(manager, ticket);
+    struct leg *leg = room ? room->legs : NULL;
+    while (leg && leg->session != session)
+        leg = leg->next;
+    return leg;
+}
+
+void leg_count_landed(struct leg *leg, uint32_t rail, uint64_t amount)
+{
+    /* Release: who reads the count (and then tells the caller) sees the bytes. */
+    atomic_fetch_add_explicit(&leg->arrived[rail], amount, memory_order_release);
+    runtime_post(leg->room->manager->runtime, &leg->room->job);
+}
+
 /* cma: the lanes run here, from what COMMIT said is ready. */
 static int leg_start_reading(struct leg *leg, struct error err)
 {
@@ -54,7 +72,7 @@ static int leg_start_reading(struct leg *leg, struct error err)
     copy->region_count = 1;
     leg->page_count = leg->source_total;
     leg->started = true;
-    return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
+    return copy_start(copy);
 }
 
 /* Which state pages the sender means, one list per state that we granted, in our order. */
@@ -280,16 +298,18 @@ bool leg_landed(struct leg *leg)
         return false;
     }
     uint32_t capabilities = leg->endpoint->ops->capabilities;
-    for (uint32_t i = 0; capabilities & BACKEND_STREAMS && i < leg->expected_lanes; i++) {
-        uint64_t landed = atomic_load_explicit(&leg->landed_bytes[i], memory_order_acquire);
-        if (landed < leg->expected[i].bytes)
-            return false;
-        if (landed > leg->expected[i].bytes) {
-            room_fail(room, BATON_EPROTOCOL,
-                      "stream %u carried %llu bytes where COMMIT said %llu", i,
-                      (unsigned long long)landed, (unsigned long long)leg->expected[i].bytes);
+    for (uint32_t i = 0; capabilities & BACKEND_COUNTED && i < leg->expected_lanes; i++) {
+        uint64_t landed = atomic_load_explicit(&leg->arrived[i], memory_order_acquire);
+        bool streams = capabilities & BACKEND_STREAMS;
+        uint64_t due = streams ? leg->expected[i].bytes : leg->expected[i].landings;
+        if (landed > due || (!due && leg->expected[i].bytes)) {
+            room_fail(room, BATON_EPROTOCOL, "%s %u carried %llu %s where COMMIT said %llu",
+                      streams ? "stream" : "rail", i, (unsigned long long)landed,
+                      streams ? "bytes" : "immediates", (unsigned long long)due);
             return false;
         }
+        if (landed < due)
+            return false;
     }
     if (capabilities & BACKEND_GET &&
         !copy_done(&leg->copy, atomic_load(&leg->source_watermark)))

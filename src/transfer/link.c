@@ -74,15 +74,21 @@ static void link_down(struct link *link, int code, const char *text)
             atomic_fetch_sub(&manager->links_degraded, 1);
         LOG_INFO(link, "link with %s is down: %s", link->peer->name, text);
     }
+    /* First the rails, then the rooms: where stop() is a fence it is passed now. */
+    struct endpoint *endpoint = link->endpoint;
+    link->endpoint = NULL;
+    if (endpoint) {
+        endpoint->ops->stop(endpoint);
+        endpoint->stopped = true;
+    }
     while (link->legs) {
         struct leg *leg = link->legs;
         leg_detach(leg);
         leg_link_lost(leg, code, text);
     }
-    if (link->endpoint) {
-        link->endpoint->ops->stop(link->endpoint);
-        endpoint_release(link->endpoint);
-        link->endpoint = NULL;
+    if (endpoint) {
+        endpoint->link = NULL;
+        endpoint_release(endpoint);
     }
     struct route *route = link->route;
     link_bury(link);
@@ -178,7 +184,7 @@ static void stream_setup_close(struct connection *connection, int code, const ch
 
 void link_open_streams(struct link *link, const char *host, uint16_t port)
 {
-    for (uint32_t i = 0; i < link->endpoint->lane_count; i++) {
+    for (uint32_t i = 0; i < link->endpoint->rail_count; i++) {
         struct wire_hello hello = {.kind = WIRE_KIND_STREAM,
                                    .stream = (uint16_t)i,
                                    .session = link->session,
@@ -270,6 +276,13 @@ static void link_on_frame(struct connection *connection, const struct wire_heade
         if (!link->initiator)
             goto bad;
         room_on_query(link, &query);
+        return;
+    }
+    case WIRE_SIGNAL: {
+        LINK_DECODE(signal, signal);
+        if (link->endpoint->ops->signal(link->endpoint, signal.bytes, signal.length,
+                                        ERROR_BUFFER(why)) != BATON_OK)
+            goto bad;
         return;
     }
     case WIRE_ABORT: {
@@ -406,6 +419,9 @@ void link_tick(struct link *link, uint64_t now_ns, bool judge)
             link_choose(link);
         return;
     }
+    link->endpoint->ops->tick(link->endpoint, now_ns);
+    if (link->state == LINK_DEAD)
+        return;
     bool still = (now_ns - link->peer_tick_ns) / NS_PER_MS > manager->config.silent_ms;
     if (still != link->degraded) {
         link->degraded = still;

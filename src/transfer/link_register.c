@@ -52,9 +52,11 @@ static uint32_t link_export_keys(struct manager *manager, struct wire_backend_ke
         const struct backend_ops *ops = manager->backends[i].ops;
         struct wire_backend_key *key = &keys[count];
         memset(key, 0, sizeof(*key));
+        if (!manager->backends[i].opened)
+            continue; /* said when the manager was opened */
         if (ops->available(why, sizeof(why)) != 0 ||
-            ops->export_key(manager, &key->key, &key->key_bytes, ERROR_BUFFER(why)) !=
-                BATON_OK) {
+            ops->export_key(manager, manager->backends[i].state, &key->key, &key->key_bytes,
+                            ERROR_BUFFER(why)) != BATON_OK) {
             LOG_INFO(link, "backend %s is not offered: %s", ops->name, why);
             continue;
         }
@@ -70,6 +72,14 @@ static void link_free_keys(struct wire_backend_key *keys, uint32_t count)
         free(keys[i].key);
 }
 
+static struct backend_entry *link_listed(struct manager *manager, const char *name)
+{
+    for (uint32_t i = 0; i < manager->backend_count; i++)
+        if (manager->backends[i].opened && strcmp(manager->backends[i].ops->name, name) == 0)
+            return &manager->backends[i];
+    return NULL;
+}
+
 static bool link_offers(const struct wire_register *memory, const char *name)
 {
     for (uint32_t i = 0; i < memory->backend_count; i++)
@@ -81,30 +91,30 @@ static bool link_offers(const struct wire_register *memory, const char *name)
 static bool link_use_backend(struct link *link, const char *name, struct error err)
 {
     struct manager *manager = link->manager;
-    for (uint32_t i = 0; i < manager->backend_count; i++) {
-        if (strcmp(manager->backends[i].ops->name, name) != 0)
-            continue;
-        struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
-        if (!endpoint) {
-            error_set(err, BATON_ENOMEM, "out of memory for an endpoint");
-            return false;
-        }
-        *endpoint = (struct endpoint){.ops = manager->backends[i].ops,
-                                      .references = 1,
-                                      .manager = manager,
-                                      .peer = peer_hold(link->peer),
-                                      .link = link,
-                                      .fault = manager->backends[i].fault};
-        if (endpoint->ops->connect(endpoint, err) != BATON_OK) {
-            peer_release(endpoint->peer);
-            free(endpoint);
-            return false;
-        }
-        link->endpoint = endpoint;
-        return true;
+    const struct backend_entry *entry = link_listed(manager, name);
+    if (!entry) {
+        error_set(err, BATON_EUNREACHABLE, "backend %s is not in our list", name);
+        return false;
     }
-    error_set(err, BATON_EUNREACHABLE, "backend %s is not in our list", name);
-    return false;
+    struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
+    if (!endpoint) {
+        error_set(err, BATON_ENOMEM, "out of memory for an endpoint");
+        return false;
+    }
+    *endpoint = (struct endpoint){.ops = entry->ops,
+                                  .references = 1,
+                                  .manager = manager,
+                                  .opened = entry->state,
+                                  .peer = peer_hold(link->peer),
+                                  .link = link,
+                                  .fault = entry->fault};
+    if (endpoint->ops->connect(endpoint, err) != BATON_OK) {
+        peer_release(endpoint->peer);
+        free(endpoint);
+        return false;
+    }
+    link->endpoint = endpoint;
+    return true;
 }
 
 static void link_ready(struct link *link)
@@ -119,8 +129,8 @@ static void link_ready(struct link *link)
         LOG_INFO(link, "peer %s gets %s: %s", link->peer->name, link->endpoint->ops->name,
                  link->choice);
     }
-    LOG_INFO(link, "link with %s is up over %s, %u lanes", link->peer->name,
-             link->endpoint->ops->name, link->endpoint->lane_count);
+    LOG_INFO(link, "link with %s is up over %s, %u rails", link->peer->name,
+             link->endpoint->ops->name, link->endpoint->rail_count);
 }
 
 /* Why the two ranks cannot work together, if so. The acceptor is the source. */
@@ -191,13 +201,11 @@ void link_choose(struct link *link)
     size_t used = 0;
     for (uint32_t i = 0; i < theirs->backend_count; i++) {
         const char *name = theirs->backends[i].name;
-        const struct backend_ops *ops = backend_find(name);
-        bool listed = false;
-        for (uint32_t k = 0; k < manager->backend_count; k++)
-            listed |= manager->backends[k].ops == ops;
-        if (!ops || !listed)
+        const struct backend_entry *entry = link_listed(manager, name);
+        if (!entry)
             snprintf(why, sizeof(why), "not in the prefill side's list");
-        else if (ops->can_reach(manager, link->peer, ERROR_BUFFER(why)) == BATON_OK &&
+        else if (entry->ops->can_reach(manager, entry->state, link->peer, ERROR_BUFFER(why)) ==
+                     BATON_OK &&
                  link_use_backend(link, name, ERROR_BUFFER(why))) {
             snprintf(link->choice, sizeof(link->choice), "%s", used ? text : "first choice");
             struct wire_choice choice = {.backend = {name, (uint32_t)strlen(name)},
@@ -235,10 +243,11 @@ static void link_answer(struct link *link)
     link_attach(link);
     uint32_t count = link_export_keys(manager, keys), usable_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct backend_ops *ops = backend_find(keys[i].name);
+        const struct backend_entry *entry = link_listed(manager, keys[i].name);
         if (!link_offers(&link->peer->memory, keys[i].name))
             link_pass_over(link, keys[i].name, "the prefill side does not offer it");
-        else if (ops->can_reach(manager, link->peer, ERROR_BUFFER(why)) != BATON_OK)
+        else if (entry->ops->can_reach(manager, entry->state, link->peer, ERROR_BUFFER(why)) !=
+                 BATON_OK)
             link_pass_over(link, keys[i].name, why);
         else
             usable[usable_count++] = keys[i];

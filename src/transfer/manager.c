@@ -62,6 +62,8 @@ static int manager_copy_config(struct manager *manager, const baton_manager_opti
     config->silent_ms = options->silent_ms ? options->silent_ms : 5000;
     config->match_timeout_ms = options->match_timeout_ms ? options->match_timeout_ms : 10000;
     config->deadline_ms = options->deadline_ms ? options->deadline_ms : 300000;
+    config->max_inflight = options->max_inflight;
+    config->max_sge = options->max_sge;
     config->register_rank = options->register_rank;
     config->verify = options->verify;
     config->verbose = options->verbose;
@@ -77,6 +79,9 @@ static int manager_copy_config(struct manager *manager, const baton_manager_opti
     if (options->port > 65535)
         return error_set(err, BATON_EINVAL, "port %u", options->port);
     int code = text_copy(config->host, sizeof(config->host), options->host, "host", err);
+    if (code == BATON_OK)
+        code = text_copy(config->ib_device, sizeof(config->ib_device), options->ib_device,
+                         "ib_device", err);
     if (code == BATON_OK)
         code = text_copy(config->bootstrap, sizeof(config->bootstrap), options->bootstrap,
                          "bootstrap", err);
@@ -258,6 +263,9 @@ static void manager_start_on_link_thread(void *arg)
 
 static void manager_free_memory(struct manager *manager)
 {
+    for (uint32_t i = 0; i < manager->backend_count; i++)
+        if (manager->backends[i].opened)
+            manager->backends[i].ops->close(manager, manager->backends[i].state);
     for (uint32_t i = 0; i < manager->region_count; i++) {
         layout_free(&manager->regions[i].layout);
         free((void *)manager->regions[i].page_ticket);
@@ -276,6 +284,26 @@ static void manager_free_memory(struct manager *manager)
     free(manager);
 }
 
+/* A backend that cannot be opened is passed over; none at all is an error. */
+static int manager_open_backends(struct manager *manager, struct error err)
+{
+    uint32_t opened = 0;
+    const char *why = "";
+    for (uint32_t i = 0; i < manager->backend_count; i++) {
+        struct backend_entry *entry = &manager->backends[i];
+        entry->opened =
+            entry->ops->open(manager, &entry->state, ERROR_BUFFER(entry->why)) == BATON_OK;
+        if (entry->opened) {
+            opened++;
+            continue;
+        }
+        why = entry->why;
+        LOG_INFO(manager, "backend %s is left out: %s", entry->ops->name, why);
+    }
+    return opened ? BATON_OK
+                  : error_set(err, BATON_EUNSUPPORTED, "no backend can be used: %s", why);
+}
+
 static int manager_check(struct manager *manager, const baton_manager_options *options,
                          struct error err)
 {
@@ -287,6 +315,8 @@ static int manager_check(struct manager *manager, const baton_manager_options *o
     if (code == BATON_OK)
         code = backend_list_parse(options->backends, manager->backends, &manager->backend_count,
                                   err);
+    if (code == BATON_OK)
+        code = manager_open_backends(manager, err);
     if (code == BATON_OK && (options->tls_certificate || options->tls_key || options->tls_ca))
         code = tls_open(options->tls_certificate, options->tls_key, options->tls_ca,
                         &manager->tls, err);

@@ -56,6 +56,8 @@ struct manager_config {
     char kv_cache_dtype[32];
     char key[256];
     uint32_t rank, tp_size, pp_rank, pp_size, dp_rank, dp_size;
+    char ib_device[1024];
+    uint32_t max_inflight, max_sge; /* 0: the backend's */
     uint32_t max_rooms, copy_threads, tcp_streams;
     uint32_t heartbeat_ms, silent_ms, match_timeout_ms, deadline_ms;
     bool register_rank, verify, verbose;

@@ -205,11 +205,11 @@ static void leg_send_grant(struct leg *leg, bool first)
 static void receiver_grant(struct room *room)
 {
     bool first = true;
-    bool streams = false;
+    bool counted = false;
     room->granted = true;
     for (struct leg *leg = room->legs; leg; leg = leg->next)
-        streams |= leg->endpoint->ops->capabilities & BACKEND_STREAMS;
-    if (streams) /* only then may workers look the room up */
+        counted |= leg->endpoint->ops->capabilities & BACKEND_COUNTED;
+    if (counted) /* only then may workers look the room up */
         atomic_store_explicit(&room->ticket, room->grant_ticket, memory_order_release);
     room_time(room, &room->timeline.granted_ns);
     for (struct leg *leg = room->legs; leg; leg = leg->next) {

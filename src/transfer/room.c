@@ -7,9 +7,10 @@
  *
  *   our own lanes have stopped                 (copy_stopped)
  *   our workers have let go of the ticket      (leg->fence)
- *   a peer that stores into our memory itself  (leg->fence_remote) has said FENCED or has exited
+ *   a peer that stores into our memory itself  (leg->fence_remote) has said FENCED, or has exited,
+ *                                              or we have cut it off (BACKEND_CUTS)
  *
- * Link loss, EOF, silence and time never end a fence_remote. Until then the room is in quarantine:
+ * Link loss, EOF, silence and time by themselves never end a fence_remote. Until then the room is in quarantine:
  * counted, its pages refused to others. A slot is released when the caller has closed its handle and
  * every leg is at rest. */
 #include "room.h"
@@ -197,6 +198,12 @@ static bool leg_may_be_read(const struct leg *leg)
            (leg->link ? leg->committed != 0 : leg->committed_last);
 }
 
+/* Is it we who end the peer's reach into our memory? */
+static bool leg_cuts(const struct leg *leg)
+{
+    return leg->endpoint && leg->endpoint->ops->capabilities & BACKEND_CUTS;
+}
+
 /* Our side stops touching the leg's pages; the peer is told, unless it told us. */
 static void leg_end(struct leg *leg, bool tell)
 {
@@ -217,8 +224,8 @@ static void leg_end(struct leg *leg, bool tell)
         return;
     /* The other side may be in the middle of a store into our pages (or a read of them). */
     bool may_touch = room->role == ROOM_RECEIVER ? leg->remote_writer : leg_may_be_read(leg);
-    leg->fence_remote =
-        leg->granted && !leg->dummy && leg->peer && !leg->peer->gone && may_touch;
+    leg->fence_remote = leg->granted && !leg->dummy && leg->peer && may_touch &&
+                        !(leg_cuts(leg) ? leg->endpoint->stopped : leg->peer->gone);
     if (tell && leg->link)
         leg_send_abort(leg);
     else if (tell && room->role == ROOM_RECEIVER && !leg->link && !leg->peer)
@@ -256,7 +263,9 @@ void leg_link_lost(struct leg *leg, int code, const char *text)
                       text);
         }
     }
-    if (room->role == ROOM_SENDER)
+    if (leg_cuts(leg))
+        leg->fence_remote = false; /* the rails were cut before we were told */
+    else if (room->role == ROOM_SENDER)
         leg->fence_remote = leg->fence_remote && leg_may_be_read(leg);
     else if (leg->fence_remote && leg->route)
         route_want(leg->route, leg); /* no fence yet: come back and ask for it */
@@ -267,7 +276,8 @@ void leg_link_lost(struct leg *leg, int code, const char *text)
 void leg_peer_gone(struct leg *leg)
 {
     struct room *room = leg->room;
-    leg->fence_remote = false; /* a process that has exited stores nothing */
+    if (!leg_cuts(leg))
+        leg->fence_remote = false; /* a process that has exited stores nothing */
     leg->abort_owed = false;
     if (leg->doubt && !room_ended(room))
         room_fail(room, BATON_EPEER,

@@ -92,8 +92,8 @@ struct leg {
     uint32_t source_first_token, source_tokens, source_total;
     struct wire_lane expected[WIRE_STREAMS_MAX];
     uint32_t expected_lanes;
-    _Atomic uint64_t landed_bytes[WIRE_STREAMS_MAX]; /* by the workers that own the streams */
-    _Atomic uint64_t source_watermark;               /* what may be read, from COMMIT */
+    _Atomic uint64_t arrived[WIRE_STREAMS_MAX]; /* by the workers that own the rails */
+    _Atomic uint64_t source_watermark;          /* what may be read, from COMMIT */
 
     struct copy copy; /* on the side that executes */
     struct copy_fence fence;
@@ -266,6 +266,10 @@ void receiver_leg_ready(struct leg *leg); /* its link is up */
 /* landing.c. leg_landed fails the room when the bytes will never all be here. */
 bool leg_landed(struct leg *leg);
 void receiver_land(struct room *room);
+/* On a worker: the receiver's leg that a peer's ticket means, NULL if it has ended; what came for
+ * it. */
+struct leg *leg_of_ticket(struct manager *manager, uint64_t session, uint32_t ticket);
+void leg_count_landed(struct leg *leg, uint32_t rail, uint64_t amount);
 void receiver_on_commit(struct link *link, const struct wire_commit *commit);
 void receiver_on_aux(struct link *link, const struct wire_aux *aux);
 

@@ -397,7 +397,7 @@ static int leg_start(struct leg *leg, uint64_t released, struct error err)
             return BATON_OK;
         copy->ops = &backend_sums;
     }
-    return copy_start(copy, leg->endpoint->lane_count, leg->endpoint->workers);
+    return copy_start(copy);
 }
 
 static void sender_start(struct room *room, uint64_t released)
@@ -483,10 +483,12 @@ static void leg_commit(struct leg *leg, uint64_t word)
         commit->sum += atomic_load_explicit(&lane->sum, memory_order_relaxed);
         if (get)
             continue; /* they only added up: the peer's lanes do the copying and the counting */
-        commit->lanes[i].bytes = atomic_load_explicit(&lane->bytes, memory_order_relaxed);
-        commit->lanes[i].operations =
-            atomic_load_explicit(&lane->operations, memory_order_relaxed);
-        commit->lane_count = i + 1;
+        struct wire_lane *told = &commit->lanes[lane->rail];
+        told->bytes = atomic_load_explicit(&lane->bytes, memory_order_relaxed);
+        told->operations = atomic_load_explicit(&lane->operations, memory_order_relaxed);
+        told->landings = atomic_load_explicit(&lane->landings, memory_order_relaxed);
+        if (commit->lane_count <= lane->rail)
+            commit->lane_count = lane->rail + 1;
     }
     leg->committed = word;
     leg->committed_last = now.last;
@@ -582,7 +584,8 @@ void sender_progress(struct room *room)
     }
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
         int code = copy_error(&leg->copy, why, sizeof(why));
-        if (code) {
+        /* After the last COMMIT the receiver decides whether all of it came. */
+        if (code && !leg->committed_last) {
             room_fail(room, code, "copy to %s: %s", leg->peer->name, why);
             return;
         }
@@ -622,6 +625,8 @@ static void sender_account(struct room *room)
         for (uint32_t i = 0; leg->copy.ops != &backend_sums && i < leg->copy.lane_count; i++) {
             room->timeline.bytes += atomic_load(&leg->copy.lanes[i].bytes);
             room->timeline.operations += atomic_load(&leg->copy.lanes[i].operations);
+            room->timeline.requests += atomic_load(&leg->copy.lanes[i].requests);
+            room->timeline.doorbells += atomic_load(&leg->copy.lanes[i].doorbells);
         }
     }
     atomic_fetch_add(&manager->bytes_sent, room->timeline.bytes);

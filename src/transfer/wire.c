@@ -32,6 +32,7 @@ static const struct {
     [WIRE_BYE] = {"BYE", 4 + 4 + WIRE_TEXT_MAX},
     [WIRE_DATA] = {"DATA", 16 + WIRE_DATA_RUNS_MAX *WIRE_DATA_RUN_BYTES},
     [WIRE_ATTACH] = {"ATTACH", 12},
+    [WIRE_SIGNAL] = {"SIGNAL", 4 + WIRE_KEY_MAX},
 };
 #define WIRE_TYPE_LAST (sizeof(wire_types) / sizeof(wire_types[0]) - 1)
 
@@ -243,6 +244,28 @@ int wire_heartbeat_get(const uint8_t *payload, size_t length, struct wire_heartb
     int rc = wire_reader_end(&in, "HEARTBEAT", err);
     if (!rc)
         *out = heartbeat;
+    return rc;
+}
+
+/* ---- SIGNAL ---- */
+
+void wire_signal_put(struct wire_buffer *out, struct wire_header header,
+                     const struct wire_signal *signal)
+{
+    size_t begin = wire_frame_begin(out, header, WIRE_SIGNAL);
+    wire_put_blob(out, signal->bytes, signal->length, WIRE_KEY_MAX);
+    wire_frame_end(out, begin);
+}
+
+int wire_signal_get(const uint8_t *payload, size_t length, struct wire_signal *out,
+                    struct error err)
+{
+    struct wire_reader in = wire_reader_of(payload, length);
+    struct wire_signal signal;
+    signal.bytes = wire_read_blob(&in, WIRE_KEY_MAX, &signal.length);
+    int rc = wire_reader_end(&in, "SIGNAL", err);
+    if (!rc)
+        *out = signal;
     return rc;
 }
 

@@ -56,6 +56,7 @@ enum wire_type {
     WIRE_BYE = 14,    /* the link ends, with a reason */
     WIRE_DATA = 15,   /* on tcp streams: a table of runs, then their bytes (not in length) */
     WIRE_ATTACH = 16, /* on the AF_UNIX side connection: its link, and the memfds */
+    WIRE_SIGNAL = 17, /* both ways: from one half of the link's backend to the other */
 };
 
 struct wire_header {
@@ -189,6 +190,7 @@ struct wire_grant {
 struct wire_lane {
     uint64_t bytes;
     uint64_t operations;
+    uint64_t landings; /* verbs: immediates that prove that the bytes are there */
 };
 struct wire_commit {
     uint64_t room;
@@ -197,7 +199,7 @@ struct wire_commit {
     uint64_t watermark; /* what is ready, see room.h */
     uint32_t aux_bytes; /* sent in AUX frames, counted */
     uint64_t sum;       /* verify: order-free sum over all bytes sent on this leg so far */
-    struct wire_lane lanes[WIRE_STREAMS_MAX];
+    struct wire_lane lanes[WIRE_STREAMS_MAX]; /* by rail */
     uint32_t lane_count;
     /* WIRE_COMMIT_SOURCE */
     uint32_t total_pages, first_token, tokens; /* as in baton_sender_init */
@@ -230,6 +232,11 @@ struct wire_abort {
 struct wire_heartbeat {
     uint64_t tick;  /* the owner's */
     uint32_t rooms; /* open at the sender of the frame */
+};
+
+struct wire_signal { /* what the bytes mean is the backend's affair */
+    const uint8_t *bytes;
+    uint32_t length;
 };
 
 struct wire_bye {
@@ -288,6 +295,8 @@ void wire_heartbeat_put(struct wire_buffer *, struct wire_header,
                         const struct wire_heartbeat *);
 int wire_heartbeat_get(const uint8_t *payload, size_t length, struct wire_heartbeat *,
                        struct error);
+void wire_signal_put(struct wire_buffer *, struct wire_header, const struct wire_signal *);
+int wire_signal_get(const uint8_t *payload, size_t length, struct wire_signal *, struct error);
 void wire_bye_put(struct wire_buffer *, struct wire_header, const struct wire_bye *);
 int wire_bye_get(const uint8_t *payload, size_t length, struct wire_bye *, struct error);
 void wire_attach_put(struct wire_buffer *, struct wire_header, const struct wire_attach *);

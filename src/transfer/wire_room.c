@@ -138,6 +138,7 @@ void wire_commit_put(struct wire_buffer *out, struct wire_header header,
         for (uint32_t i = 0; i < commit->lane_count; i++) {
             wire_put_u64(out, commit->lanes[i].bytes);
             wire_put_u64(out, commit->lanes[i].operations);
+            wire_put_u64(out, commit->lanes[i].landings);
         }
     }
     if (commit->flags & WIRE_COMMIT_SOURCE)
@@ -174,10 +175,11 @@ int wire_commit_get(const uint8_t *payload, size_t length, struct wire_commit *o
     commit.watermark = wire_read_u64(&in);
     commit.aux_bytes = wire_read_u32(&in);
     commit.sum = wire_read_u64(&in);
-    commit.lane_count = wire_read_count(&in, WIRE_STREAMS_MAX, 16);
+    commit.lane_count = wire_read_count(&in, WIRE_STREAMS_MAX, 24);
     for (uint32_t i = 0; i < commit.lane_count; i++) {
         commit.lanes[i].bytes = wire_read_u64(&in);
         commit.lanes[i].operations = wire_read_u64(&in);
+        commit.lanes[i].landings = wire_read_u64(&in);
     }
     if (commit.flags & WIRE_COMMIT_SOURCE)
         source_read(&in, &commit);

@@ -203,6 +203,8 @@ static void print_timeline(void)
     FIELD(packed);
     FIELD(backend);
     FIELD(reason);
+    FIELD(requests);
+    FIELD(doorbells);
     end_struct();
 }
 #undef TYPE

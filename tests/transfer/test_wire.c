@@ -188,6 +188,7 @@ static void commit_round(struct sample sample)
     for (uint32_t i = 0; i < in.lane_count; i++) {
         SAME(lanes[i].bytes);
         SAME(lanes[i].operations);
+        SAME(lanes[i].landings);
     }
     SAME(total_pages);
     SAME(first_token);
@@ -253,6 +254,15 @@ static void bye_round(struct sample sample)
     sample_free(&sample);
 }
 
+static void signal_round(struct sample sample)
+{
+    ROUND_TRIP(signal, WIRE_SIGNAL, sample_signal, in, out);
+    SAME(length);
+    assert_memory_equal(in.bytes, out.bytes, in.length);
+    wire_buffer_free(&buffer);
+    sample_free(&sample);
+}
+
 static void attach_round(struct sample sample)
 {
     ROUND_TRIP(attach, WIRE_ATTACH, sample_attach, in, out);
@@ -289,7 +299,7 @@ static void test_frames_come_back_equal(void **state)
     static void (*const rounds[])(struct sample) = {
         hello_round,     proof_round,  register_round, choice_round, open_round,
         grant_round,     commit_round, aux_round,      room_round,   abort_round,
-        heartbeat_round, bye_round,    attach_round,   data_round,
+        heartbeat_round, bye_round,    attach_round,   data_round,   signal_round,
     };
     for (uint64_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++)
         for (uint64_t round = 0; round < ROUNDS; round++)
@@ -299,7 +309,7 @@ static void test_frames_come_back_equal(void **state)
 static void test_frames_have_one_spelling(void **state)
 {
     (void)state;
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
         for (uint64_t round = 0; round < ROUNDS; round++) {
             struct sample sample = sample_start((uint64_t)type << 40 | round);
             struct wire_buffer first = {0}, again = {0};
@@ -409,12 +419,13 @@ static void test_commit_has_these_bytes(void **state)
     (void)state;
     /* clang-format off */
     static const uint8_t golden[] = {
-        HEADER_GOLDEN(7, 84),
+        HEADER_GOLDEN(7, 92),
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0,       /* room, ticket, flags */
         4, 0, 0, 0, 0, 0, 0, 1, 5, 0, 0, 0,                   /* watermark, aux_bytes */
         6, 0, 0, 0, 0, 0, 0, 2,                               /* sum */
         1, 0, 0, 0,                                           /* lanes */
         7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,       /* bytes, operations */
+        9, 0, 0, 0, 0, 0, 0, 0,                               /* landings */
         10, 0, 0, 0, 11, 0, 0, 0, 12, 0, 0, 0, 9, 0, 0, 0,    /* total, first, tokens, offset */
         1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f,                   /* pages */
         0, 0, 0, 0,                                           /* states */
@@ -428,7 +439,7 @@ static void test_commit_has_these_bytes(void **state)
         .watermark = 0x0100000000000004u,
         .aux_bytes = 5,
         .sum = 0x0200000000000006u,
-        .lanes = {{7, 8}},
+        .lanes = {{7, 8, 9}},
         .lane_count = 1,
         .total_pages = 10,
         .first_token = 11,
@@ -464,7 +475,7 @@ static void test_data_has_these_bytes(void **state)
 static void test_every_truncation_is_refused(void **state)
 {
     (void)state;
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
         for (uint64_t round = 0; round < 4; round++) {
             struct sample sample = sample_start((uint64_t)type << 48 | round);
             struct wire_buffer frame = {0}, again = {0};
@@ -487,7 +498,7 @@ static void test_every_truncation_is_refused(void **state)
 static void test_bytes_after_the_last_field_are_refused(void **state)
 {
     (void)state;
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
         struct sample sample = sample_start(type);
         struct wire_buffer frame = {0}, again = {0};
         frame_make(&sample, type, &frame);
@@ -509,7 +520,7 @@ static void test_bytes_after_the_last_field_are_refused(void **state)
 static void test_bit_flips_do_no_harm(void **state)
 {
     (void)state;
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
         struct sample sample = sample_start((uint64_t)type << 24);
         struct wire_buffer frame = {0};
         frame_make(&sample, type, &frame);
@@ -556,7 +567,7 @@ static int corpus_make(const char *folder)
     int rc = 0;
     for (uint64_t round = 0; round < 3; round++) {
         struct wire_buffer all = {0};
-        for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+        for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
             struct sample sample = sample_start((uint64_t)type << 8 | round);
             struct wire_buffer frame = {0};
             frame_make(&sample, type, &frame);

@@ -33,7 +33,7 @@ static void test_bad_headers_are_refused(void **state)
     header.version = 0;
     header_refused(header, NULL, "wire version 0 and this library speaks version 1");
     header = good;
-    static const uint16_t types[] = {0, WIRE_ATTACH + 1, 255, UINT16_MAX};
+    static const uint16_t types[] = {0, WIRE_SIGNAL + 1, 255, UINT16_MAX};
     for (size_t i = 0; i < 4; i++) {
         header.type = types[i];
         header_refused(header, NULL, "unknown type");
@@ -60,8 +60,9 @@ static void test_lengths_have_a_limit_per_type(void **state)
         [WIRE_BYE] = 520,
         [WIRE_DATA] = 16400,
         [WIRE_ATTACH] = 12,
+        [WIRE_SIGNAL] = 65540,
     };
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_ATTACH; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_SIGNAL; type++) {
         struct wire_header header = {WIRE_VERSION, type, limits[type], 1, 2}, out;
         struct wire_buffer buffer = {0};
         wire_header_put(&buffer, &header);
@@ -595,9 +596,9 @@ static void test_type_names(void **state)
 {
     (void)state;
     assert_string_equal(wire_type_name(WIRE_HELLO), "HELLO");
-    assert_string_equal(wire_type_name(WIRE_ATTACH), "ATTACH");
+    assert_string_equal(wire_type_name(WIRE_SIGNAL), "SIGNAL");
     assert_string_equal(wire_type_name(0), "?");
-    assert_string_equal(wire_type_name(WIRE_ATTACH + 1), "?");
+    assert_string_equal(wire_type_name(WIRE_SIGNAL + 1), "?");
 }
 
 int main(void)

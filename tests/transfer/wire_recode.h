@@ -129,6 +129,7 @@ static inline int wire_recode(struct wire_header header, const uint8_t *payload,
         RECODE_CASE(WIRE_HEARTBEAT, heartbeat)
         RECODE_CASE(WIRE_BYE, bye)
         RECODE_CASE(WIRE_ATTACH, attach)
+        RECODE_CASE(WIRE_SIGNAL, signal)
     case WIRE_REGISTER: return recode_register(header, payload, length, out, err);
     case WIRE_GRANT: return recode_grant(header, payload, length, out, err);
     case WIRE_COMMIT: return recode_commit(header, payload, length, out, err);

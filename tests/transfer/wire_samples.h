@@ -279,7 +279,8 @@ static inline struct wire_commit sample_commit(struct sample *sample)
         .lane_count = sample_below(sample, WIRE_STREAMS_MAX + 1),
     };
     for (uint32_t i = 0; i < commit.lane_count; i++)
-        commit.lanes[i] = (struct wire_lane){sample_u64(sample), sample_u64(sample)};
+        commit.lanes[i] =
+            (struct wire_lane){sample_u64(sample), sample_u64(sample), sample_u64(sample)};
     if (!(commit.flags & WIRE_COMMIT_SOURCE))
         return commit;
     commit.first_token = sample_u32(sample);
@@ -321,6 +322,13 @@ static inline struct wire_bye sample_bye(struct sample *sample)
 {
     return (struct wire_bye){-(int32_t)sample_below(sample, 19),
                              sample_text(sample, WIRE_TEXT_MAX)};
+}
+
+static inline struct wire_signal sample_signal(struct sample *sample)
+{
+    struct wire_signal signal = {NULL, sample_below(sample, 300)};
+    signal.bytes = sample_bytes(sample, signal.length);
+    return signal;
 }
 
 static inline struct wire_attach sample_attach(struct sample *sample)
@@ -378,6 +386,7 @@ static inline void frame_make(struct sample *sample, uint16_t type, struct wire_
         MAKE(WIRE_HEARTBEAT, heartbeat, sample_heartbeat)
         MAKE(WIRE_BYE, bye, sample_bye)
         MAKE(WIRE_ATTACH, attach, sample_attach)
+        MAKE(WIRE_SIGNAL, signal, sample_signal)
 #undef MAKE
     case WIRE_DATA: {
         struct wire_data_run runs[WIRE_DATA_RUNS_MAX];

@@ -54,9 +54,10 @@ static int cma_available(char *why, size_t why_size)
     return 0;
 }
 
-static int cma_export_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
-                          struct error err)
+static int cma_export_key(struct manager *manager, void *state, uint8_t **key,
+                          uint32_t *key_bytes, struct error err)
 {
+    (void)state;
     (void)manager;
     pthread_once(&cma_once, cma_draw_cookie);
     uint8_t *bytes = malloc(CMA_KEY_BYTES);
@@ -96,39 +97,41 @@ static int cma_yama_scope(void)
     return atoi(text);
 }
 
-static int cma_can_reach(struct manager *manager, struct peer *peer, struct error why)
+static int cma_can_reach(struct manager *manager, void *state, struct peer *peer,
+                         struct error why)
 {
-    struct cma_state state;
+    struct cma_state key;
     uint8_t seen[CMA_COOKIE_BYTES];
     (void)manager;
+    (void)state;
     if (!peer->same_host)
         return error_set(why, BATON_EUNREACHABLE, "the peer is on another host");
     if (peer->pid <= 0)
         return error_set(why, BATON_EUNREACHABLE, "the peer's process id is not known here");
-    if (!cma_read_key(peer, &state))
+    if (!cma_read_key(peer, &key))
         return error_set(why, BATON_EUNREACHABLE, "the peer sent no cma key");
     if (peer->memory.attach)
         return BATON_OK; /* we are the side that is read; the other has tried it */
     struct iovec local = {seen, sizeof(seen)};
-    struct iovec remote = {(void *)(uintptr_t)state.cookie_address, sizeof(seen)};
-    if (process_vm_readv(state.pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(seen)) {
+    struct iovec remote = {(void *)(uintptr_t)key.cookie_address, sizeof(seen)};
+    if (process_vm_readv(key.pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(seen)) {
         int failed = errno, scope = cma_yama_scope();
         if (failed == EPERM && scope > 0)
             return error_set(why, BATON_EUNREACHABLE,
                              "the kernel forbids reading process %d (kernel.yama.ptrace_scope "
                              "is %d, 0 allows it)",
-                             state.pid, scope);
+                             key.pid, scope);
         return error_set(why, BATON_EUNREACHABLE, "the kernel forbids reading process %d: %s",
-                         state.pid, strerror(failed));
+                         key.pid, strerror(failed));
     }
-    if (memcmp(seen, state.cookie, sizeof(seen)) != 0)
-        return error_set(why, BATON_EUNREACHABLE, "process %d is not the peer", state.pid);
+    if (memcmp(seen, key.cookie, sizeof(seen)) != 0)
+        return error_set(why, BATON_EUNREACHABLE, "process %d is not the peer", key.pid);
     return BATON_OK;
 }
 
 static int cma_connect(struct endpoint *endpoint, struct error err)
 {
-    backend_lanes_from_threads(endpoint);
+    backend_rails_from_threads(endpoint);
     struct cma_state *state = calloc(1, sizeof(*state));
     if (!state)
         return error_set(err, BATON_ENOMEM, "out of memory for an endpoint");
@@ -196,12 +199,17 @@ const struct backend_ops backend_cma = {
     .capabilities = BACKEND_GET,
     .run_bytes_min = 0,
     .available = cma_available,
+    .open = backend_open_nothing,
+    .close = backend_close_nothing,
     .export_key = cma_export_key,
     .can_reach = cma_can_reach,
     .connect = cma_connect,
     .stop = backend_keep_nothing,
     .disconnect = cma_disconnect,
     .stream = backend_no_stream,
+    .signal = backend_no_signal,
+    .tick = backend_no_tick,
+    .spread = backend_all_rails,
     .copy = cma_copy,
     .flush = backend_nothing_in_flight,
     .revoke = backend_nothing_to_revoke,

@@ -35,10 +35,10 @@ int fault_parse(const char *spec, const struct backend_ops **inner, struct fault
     char *rest = NULL;
     snprintf(copy, sizeof(copy), "%s", spec);
     char *word = strtok_r(copy, ":", &rest);
-    const struct backend_ops *ops = word ? backend_find(word) : NULL;
+    char why[160] = "a name is missing";
+    const struct backend_ops *ops = word ? backend_get(word, ERROR_BUFFER(why)) : NULL;
     if (!ops)
-        return error_set(err, BATON_EINVAL, "faulty: no backend is called '%s'",
-                         word ? word : "");
+        return error_set(err, BATON_EINVAL, "faulty: %s", why);
     struct fault *fault = calloc(1, sizeof(*fault));
     if (!fault)
         return error_set(err, BATON_ENOMEM, "out of memory for a fault");

@@ -7,8 +7,10 @@
 
 #include <string.h>
 
-static int loopback_can_reach(struct manager *manager, struct peer *peer, struct error why)
+static int loopback_can_reach(struct manager *manager, void *state, struct peer *peer,
+                              struct error why)
 {
+    (void)state;
     (void)manager;
     if (!peer->same_process)
         return error_set(why, BATON_EUNREACHABLE, "the peer is another process");
@@ -18,7 +20,7 @@ static int loopback_can_reach(struct manager *manager, struct peer *peer, struct
 static int loopback_connect(struct endpoint *endpoint, struct error err)
 {
     (void)err;
-    backend_lanes_from_threads(endpoint);
+    backend_rails_from_threads(endpoint);
     return BATON_OK;
 }
 
@@ -46,12 +48,17 @@ const struct backend_ops backend_loopback = {
     .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER | BACKEND_IMMEDIATE,
     .run_bytes_min = 0,
     .available = backend_always_available,
+    .open = backend_open_nothing,
+    .close = backend_close_nothing,
     .export_key = backend_no_key,
     .can_reach = loopback_can_reach,
     .connect = loopback_connect,
     .stop = backend_keep_nothing,
     .disconnect = backend_keep_nothing,
     .stream = backend_no_stream,
+    .signal = backend_no_signal,
+    .tick = backend_no_tick,
+    .spread = backend_all_rails,
     .copy = loopback_copy,
     .flush = backend_nothing_in_flight,
     .revoke = backend_nothing_to_revoke,

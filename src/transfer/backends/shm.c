@@ -57,9 +57,10 @@ static int shm_available(char *why, size_t why_size)
     return 0;
 }
 
-static int shm_export_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
-                          struct error err)
+static int shm_export_key(struct manager *manager, void *state, uint8_t **key,
+                          uint32_t *key_bytes, struct error err)
 {
+    (void)state;
     uint32_t count = 0;
     for (uint32_t r = 0; r < manager->region_count; r++)
         count += manager->regions[r].layout.base_count;
@@ -84,17 +85,11 @@ static int shm_export_key(struct manager *manager, uint8_t **key, uint32_t *key_
     return BATON_OK;
 }
 
-static const struct wire_backend_key *shm_key_of(const struct peer *peer)
-{
-    for (uint32_t i = 0; i < peer->memory.backend_count; i++)
-        if (strcmp(peer->memory.backends[i].name, "shm") == 0)
-            return &peer->memory.backends[i];
-    return NULL;
-}
-
 /* The writer maps the reader's pools; the reader only needs the writer's death to be provable. */
-static int shm_can_reach(struct manager *manager, struct peer *peer, struct error why)
+static int shm_can_reach(struct manager *manager, void *state, struct peer *peer,
+                         struct error why)
 {
+    (void)state;
     if (!peer->same_host)
         return error_set(why, BATON_EUNREACHABLE, "the peer is on another host");
     if (peer->pid_fd < 0)
@@ -116,7 +111,7 @@ static int shm_can_reach(struct manager *manager, struct peer *peer, struct erro
         }
         return BATON_OK;
     }
-    const struct wire_backend_key *key = shm_key_of(peer);
+    const struct wire_backend_key *key = peer_backend_key(peer, "shm");
     uint32_t count = 0, bases = 0;
     for (uint32_t r = 0; r < peer->memory.region_count; r++)
         bases += peer->memory.regions[r].layout.base_count;
@@ -186,7 +181,7 @@ static int shm_map_fd(struct shm_state *state, int fd, struct error err)
 
 static int shm_place_bases(struct shm_state *state, const struct peer *peer, struct error err)
 {
-    const uint8_t *at = shm_key_of(peer)->key + 4;
+    const uint8_t *at = peer_backend_key(peer, "shm")->key + 4;
     for (uint32_t r = 0; r < peer->memory.region_count; r++) {
         const struct layout *layout = &peer->memory.regions[r].layout;
         state->bases[r] = calloc(layout->base_count, sizeof(uint8_t *));
@@ -211,7 +206,7 @@ static int shm_place_bases(struct shm_state *state, const struct peer *peer, str
 static int shm_connect(struct endpoint *endpoint, struct error err)
 {
     struct peer *peer = endpoint->peer;
-    backend_lanes_from_threads(endpoint);
+    backend_rails_from_threads(endpoint);
     if (peer->memory.attach == 0)
         return BATON_OK; /* we are the receiving side */
     struct shm_state *state = calloc(1, sizeof(*state));
@@ -229,7 +224,7 @@ static int shm_connect(struct endpoint *endpoint, struct error err)
     worker_job_init(&state->populate, shm_populate);
     state->manager = endpoint->manager;
     atomic_fetch_add_explicit(&state->manager->worker_objects, 1, memory_order_relaxed);
-    state->worker = endpoint->workers[endpoint->lane_count - 1];
+    state->worker = endpoint->workers[endpoint->rail_count - 1];
     endpoint->state = state;
     worker_post(state->worker, &state->populate);
     return BATON_OK;
@@ -270,12 +265,17 @@ const struct backend_ops backend_shm = {
     .capabilities = BACKEND_PUT | BACKEND_REMOTE_WRITER | BACKEND_IMMEDIATE,
     .run_bytes_min = 0,
     .available = shm_available,
+    .open = backend_open_nothing,
+    .close = backend_close_nothing,
     .export_key = shm_export_key,
     .can_reach = shm_can_reach,
     .connect = shm_connect,
     .stop = backend_keep_nothing,
     .disconnect = shm_disconnect,
     .stream = backend_no_stream,
+    .signal = backend_no_signal,
+    .tick = backend_no_tick,
+    .spread = backend_all_rails,
     .copy = shm_copy,
     .flush = backend_nothing_in_flight,
     .revoke = backend_nothing_to_revoke,

@@ -160,9 +160,10 @@ static void tcp_on_broken(struct runtime_job *job)
 
 /* ---- operations ---- */
 
-static int tcp_export_key(struct manager *manager, uint8_t **key, uint32_t *key_bytes,
-                          struct error err)
+static int tcp_export_key(struct manager *manager, void *state, uint8_t **key,
+                          uint32_t *key_bytes, struct error err)
 {
+    (void)state;
     uint32_t *streams = malloc(sizeof(*streams));
     if (!streams)
         return error_set(err, BATON_ENOMEM, "out of memory for the tcp key");
@@ -175,15 +176,16 @@ static int tcp_export_key(struct manager *manager, uint8_t **key, uint32_t *key_
 static uint32_t tcp_streams_of(const struct peer *peer)
 {
     uint32_t streams = 0;
-    for (uint32_t i = 0; i < peer->memory.backend_count; i++)
-        if (strcmp(peer->memory.backends[i].name, "tcp") == 0 &&
-            peer->memory.backends[i].key_bytes == 4)
-            memcpy(&streams, peer->memory.backends[i].key, 4);
+    const struct wire_backend_key *key = peer_backend_key(peer, "tcp");
+    if (key && key->key_bytes == 4)
+        memcpy(&streams, key->key, 4);
     return streams > WIRE_STREAMS_MAX ? WIRE_STREAMS_MAX : streams;
 }
 
-static int tcp_can_reach(struct manager *manager, struct peer *peer, struct error why)
+static int tcp_can_reach(struct manager *manager, void *state, struct peer *peer,
+                         struct error why)
 {
+    (void)state;
     (void)manager;
     if (tcp_streams_of(peer) == 0)
         return error_set(why, BATON_EUNREACHABLE, "the peer offers no data connections");
@@ -198,10 +200,10 @@ static int tcp_connect(struct endpoint *endpoint, struct error err)
     if (!state)
         return error_set(err, BATON_ENOMEM, "out of memory for an endpoint");
     endpoint->state = state;
-    endpoint->lane_count =
+    endpoint->rail_count =
         manager->config.tcp_streams < theirs ? manager->config.tcp_streams : theirs;
-    state->count = endpoint->lane_count;
-    for (uint32_t i = 0; i < endpoint->lane_count; i++)
+    state->count = endpoint->rail_count;
+    for (uint32_t i = 0; i < endpoint->rail_count; i++)
         endpoint->workers[i] = manager->runtime->workers[i % workers];
     return BATON_OK;
 }
@@ -250,9 +252,7 @@ static int tcp_stream(struct endpoint *endpoint, uint32_t index, int fd,
     state->streams[index] = stream;
     worker_post(stream->worker, &stream->start);
     atomic_store_explicit(&state->ready[index], stream, memory_order_release);
-    /* Lanes that came before their stream were sent away: all of this link's look again. */
-    for (struct leg *leg = endpoint->link->legs; leg; leg = leg->link_next)
-        copy_wake(&leg->copy);
+    endpoint_wake(endpoint); /* lanes that came before their stream were sent away */
     return BATON_OK;
 }
 
@@ -314,15 +314,20 @@ const struct backend_ops backend_tcp = {
     .name = "tcp",
     .about =
         "any peer: several connections, writev out of the pool, readv into the granted pages",
-    .capabilities = BACKEND_PUT | BACKEND_STREAMS,
+    .capabilities = BACKEND_PUT | BACKEND_STREAMS | BACKEND_COUNTED,
     .run_bytes_min = TCP_RUN_MIN,
     .available = backend_always_available,
+    .open = backend_open_nothing,
+    .close = backend_close_nothing,
     .export_key = tcp_export_key,
     .can_reach = tcp_can_reach,
     .connect = tcp_connect,
     .stop = tcp_stop,
     .disconnect = tcp_disconnect,
     .stream = tcp_stream,
+    .signal = backend_no_signal,
+    .tick = backend_no_tick,
+    .spread = backend_all_rails,
     .copy = tcp_copy,
     .flush = tcp_flush,
     .revoke = tcp_revoke,

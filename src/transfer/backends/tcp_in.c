@@ -52,17 +52,6 @@ void tcp_expect_frame(struct tcp_stream *stream)
     stream->in_ticket = 0;
 }
 
-/* Which leg a ticket means, as long as the room lives. Legs of a granted room stay until every
- * worker has answered the fence, and we are one of them. */
-static struct leg *tcp_leg(struct tcp_stream *stream, uint32_t ticket)
-{
-    struct room *room = manager_room_by_ticket(stream->manager, ticket);
-    struct leg *leg = room ? room->legs : NULL;
-    while (leg && leg->session != stream->session)
-        leg = leg->next;
-    return leg;
-}
-
 /* Is every page that the run touches granted to this ticket? */
 static bool tcp_run_allowed(const struct manager *manager, const struct wire_data_run *run,
                             uint32_t ticket)
@@ -117,7 +106,7 @@ static bool tcp_take_table(struct tcp_stream *stream)
     stream->in_at = 0;
     stream->in_count = data.run_count;
     stream->in_state = TCP_IN_BYTES;
-    stream->in_leg = tcp_leg(stream, data.ticket);
+    stream->in_leg = leg_of_ticket(stream->manager, stream->session, data.ticket);
     if (!stream->in_leg) {
         atomic_fetch_add_explicit(&stream->manager->frames_stale, 1, memory_order_relaxed);
         return true;
@@ -126,7 +115,8 @@ static bool tcp_take_table(struct tcp_stream *stream)
         struct wire_data_run run;
         wire_data_run_get(data.runs + (size_t)i * WIRE_DATA_RUN_BYTES, &run);
         if (!tcp_run_allowed(stream->manager, &run, data.ticket)) {
-            if (tcp_leg(stream, data.ticket) != stream->in_leg) {
+            if (leg_of_ticket(stream->manager, stream->session, data.ticket) !=
+                stream->in_leg) {
                 stream->in_leg = NULL; /* the room ended while we looked */
                 return true;
             }
@@ -156,10 +146,7 @@ static void tcp_frame_whole(struct tcp_stream *stream)
                 from += stream->in[i].iov_len;
             }
         }
-        /* Release: who reads the count (and then tells the caller) sees the bytes. */
-        atomic_fetch_add_explicit(&leg->landed_bytes[stream->index], stream->in_bytes,
-                                  memory_order_release);
-        runtime_post(stream->manager->runtime, &leg->room->job);
+        leg_count_landed(leg, stream->index, stream->in_bytes);
     }
     tcp_expect_frame(stream);
 }

@@ -61,7 +61,7 @@ void tcp_pump_out(struct tcp_stream *stream)
 static struct tcp_stream *tcp_stream_of(const struct lane *lane)
 {
     struct tcp_state *state = lane->copy->endpoint->state;
-    return atomic_load_explicit(&state->ready[lane->index], memory_order_acquire);
+    return atomic_load_explicit(&state->ready[lane->rail], memory_order_acquire);
 }
 
 static void tcp_block(struct tcp_stream *stream, struct lane *lane)
