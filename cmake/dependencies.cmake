@@ -15,6 +15,11 @@ baton_require(EVENT "libevent_core >= 2.1" libevent_extra libevent_openssl libev
 baton_require(JANSSON "jansson >= 2.13")
 baton_require(OPENSSL "openssl >= 3.0")
 baton_require(XXHASH libxxhash)
+baton_require(PCRE2 libpcre2-8)
+baton_require(UTF8PROC libutf8proc)
+# Only plugins need these.
+pkg_check_modules(IBVERBS IMPORTED_TARGET libibverbs)
+pkg_check_modules(UCX IMPORTED_TARGET ucx)
 if(BATON_TESTS)
     baton_require(CMOCKA "cmocka >= 1.1.5")
 endif()

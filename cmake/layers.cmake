@@ -37,6 +37,25 @@ function(baton_add_layer layer)
     set_target_properties(baton_${layer} PROPERTIES BATON_PACKAGES "${arg_PACKAGES}")
 endfunction()
 
+# baton_add_plugin(<name> SOURCES a.c ... PACKAGES PkgConfig::X): libbaton_<name>.so, opened at run time
+# (src/transfer/plugin.h). Without its package it is not built, and `baton info` says what is missing.
+function(baton_add_plugin name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PACKAGES")
+    foreach(package IN LISTS arg_PACKAGES)
+        if(NOT TARGET ${package})
+            message(STATUS "plugin ${name} is not built: ${package} was not found")
+            return()
+        endif()
+    endforeach()
+    add_library(baton_plugin_${name} MODULE ${arg_SOURCES})
+    target_include_directories(baton_plugin_${name} PRIVATE
+        ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(baton_plugin_${name} PRIVATE ${arg_PACKAGES} Threads::Threads)
+    set_target_properties(baton_plugin_${name} PROPERTIES
+        OUTPUT_NAME baton_${name} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+    install(TARGETS baton_plugin_${name} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
+
 # baton_add_program(<name> SOURCES a.c ... [PACKAGES ...]): the topmost layer, cli, is a program.
 # It carries everything below it, so that one file can be copied to another machine.
 function(baton_add_program name)

@@ -8,10 +8,11 @@
 set -euo pipefail
 
 build=(cmake ninja-build make gcc g++ pkg-config libc6-dev)
-libraries=(libevent-dev libjansson-dev libssl-dev libxxhash-dev)
+libraries=(libevent-dev libjansson-dev libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev)
 tests=(libcmocka-dev clang clang-format spin python3 python3-venv binutils util-linux)
+plugins=(libibverbs-dev libucx-dev)
 tools=(iperf3 libibverbs1) # libibverbs1: Mooncake's wheel, for --peers
-packages=("${build[@]}" "${libraries[@]}" "${tests[@]}" "${tools[@]}")
+packages=("${build[@]}" "${libraries[@]}" "${plugins[@]}" "${tests[@]}" "${tools[@]}")
 
 say() {
     echo "install-deps: $*" >&2

@@ -344,12 +344,13 @@ static void rank_open_aux(struct side_rank *rank, const struct group *group,
     memcpy(rank->aux_expected, rank->aux, bytes);
 }
 
-static void medium_apply(const struct medium *medium, baton_manager_options *options,
-                         char paths[3][128])
+static void medium_apply(const struct medium *medium, enum role role,
+                         baton_manager_options *options, char paths[3][128])
 {
     static const char *const files[] = {"certificate.pem", "key.pem", "ca.pem"};
     options->backends = medium->backends;
     options->tcp_streams = medium->tcp_streams;
+    options->ib_device = medium->devices[role];
     options->verify = medium->verify;
     options->key = medium->key ? "a secret that both sides know" : NULL;
     for (int i = 0; i < 3; i++)
@@ -402,7 +403,7 @@ static void rank_open(struct side *side, struct side_rank *rank, struct answer *
     options.max_rooms = SIDE_TRIPS_MAX + 64;
     options.aux = group->aux_slots ? &aux : NULL;
     options.silent_ms = HANDOVER_WAIT_MS; /* a busy machine is not a dead peer */
-    medium_apply(side->medium, &options, paths);
+    medium_apply(side->medium, side->role, &options, paths);
     int code = baton_manager_open(&options, &rank->manager, why, sizeof(why));
     if (code)
         answer_fail(answer, code, "baton_manager_open: %s", why);
@@ -1624,8 +1625,8 @@ void trip_succeeded(struct handover *handover, struct trip *trip)
                  "receivers' %llu",
                  (unsigned long long)trip->room, (unsigned long long)written,
                  (unsigned long long)sent, (unsigned long long)received);
-    /* Who executes the copies counts them: for cma that is the reader. */
-    if (strcmp(handover->medium.carrier, "cma") != 0 && put != got)
+    /* Who executes the copies counts them. */
+    if (!handover->medium.reads && put != got)
         fail_msg("room %llu: senders count %llu operations, receivers %llu",
                  (unsigned long long)trip->room, (unsigned long long)put,
                  (unsigned long long)got);
@@ -1764,6 +1765,7 @@ int medium_parse(int argc, char **argv, struct medium *out)
         name += 7;
     snprintf(out->carrier, sizeof(out->carrier), "%.*s", (int)strcspn(name, ":"), name);
     out->one_process = strcmp(out->carrier, "loopback") == 0;
+    out->reads = strcmp(out->carrier, "cma") == 0 || strcmp(out->carrier, "verbs-read") == 0;
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "here") == 0)
             out->one_process = true;
@@ -1777,6 +1779,10 @@ int medium_parse(int argc, char **argv, struct medium *out)
             cmocka_set_test_filter(argv[i] + 5);
         else if (strncmp(argv[i], "streams=", 8) == 0)
             out->tcp_streams = (uint32_t)strtoul(argv[i] + 8, NULL, 10);
+        else if (strncmp(argv[i], "prefill=", 8) == 0)
+            snprintf(out->devices[PREFILL], sizeof(out->devices[0]), "%s", argv[i] + 8);
+        else if (strncmp(argv[i], "decode=", 7) == 0)
+            snprintf(out->devices[DECODE], sizeof(out->devices[0]), "%s", argv[i] + 7);
         else
             return -1;
     }

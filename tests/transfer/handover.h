@@ -55,12 +55,14 @@ struct medium {
     char carrier[16];   /* what a timeline must name */
     bool one_process;
     bool key, verify, tls;
+    bool reads; /* the receiver executes the copies */
     uint32_t tcp_streams;
+    char devices[2][64]; /* verbs: of prefill and decode */
     char tls_folder[64];
 };
 
-/* "shm", "faulty:tcp:reorder=1", then any of: here, key, verify, tls, streams=N, and
- * only=PATTERN for some of the tests. */
+/* "shm", "faulty:tcp:reorder=1", then any of: here, key, verify, tls, streams=N, prefill=DEVICES,
+ * decode=DEVICES (of RDMA), and only=PATTERN for some of the tests. */
 int medium_parse(int argc, char **argv, struct medium *out);
 
 /* ---- what a side has --------------------------------------------------------------------- */

@@ -987,7 +987,7 @@ int main(int argc, char **argv)
     if (medium_parse(argc, argv, &medium) != 0) {
         fprintf(stderr,
                 "usage: %s BACKEND [here] [key] [tls] [verify] [streams=N] "
-                "[only=PATTERN]\n",
+                "[prefill=DEVICES] [decode=DEVICES] [only=PATTERN]\n",
                 argv[0]);
         return 2;
     }
