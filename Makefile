@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 BENCH ?= --peers
 export JOBS FUZZ_SECONDS WERROR SLOW
 
-.PHONY: all deps run test asan tsan fuzz bench install format clean help
+.PHONY: all deps run test test-rdma asan tsan fuzz bench install format clean help
 
 all: deps ## dependencies, then build/release/baton and build/release/libbaton.so (the default)
 	scripts/build.sh release
@@ -21,13 +21,14 @@ run: all ## a hand-over between two processes, with progress and a verified resu
 test: deps ## everything, in minutes: tests, sanitizers, Python, proof (SLOW=1: slow ones too)
 	scripts/test.sh
 
+test-rdma: all ## RDMA in virtual machines, at length: both kernels, loss, rails, two machines
+	tests/rdma/run.sh full
+
 asan: deps ## every C test with AddressSanitizer and UndefinedBehaviorSanitizer
-	scripts/build.sh asan
-	ctest --preset asan -j $(JOBS)
+	EVERY=1 scripts/test.sh asan
 
 tsan: deps ## every C test with ThreadSanitizer
-	scripts/build.sh tsan
-	ctest --preset tsan -j $(JOBS)
+	EVERY=1 scripts/test.sh tsan
 
 fuzz: deps ## a short libFuzzer campaign per target (FUZZ_SECONDS=60)
 	scripts/fuzz.sh
@@ -47,4 +48,4 @@ clean: ## remove everything that was built
 	rm -rf build
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -315,7 +315,7 @@ typedef struct baton_timeline {
     uint32_t packed;    /* 1: went through staging */
     char backend[16];   /* which carried it (of the first peer) */
     char reason[112];   /* why this backend and why direct or packed */
-    uint64_t requests;  /* sender, RDMA: work requests posted to the devices */
+    uint64_t requests;  /* RDMA, on the side that copies: work requests posted */
     uint64_t doorbells; /* and in how many calls */
 } baton_timeline;
 
@@ -486,6 +486,62 @@ typedef struct baton_backend_info {
 } baton_backend_info;
 /* In the order of preference; ENOTFOUND past the last. */
 BATON_API int baton_backend_info_get(uint32_t index, baton_backend_info *out);
+
+/* ---- RDMA devices -----------------------------------------------------------------------------
+ * What there is, and what a manager with these options would make of it: every port of every
+ * device, its GIDs, and which of them become rails. A list is a snapshot; it opens the devices
+ * for a moment and registers no memory. */
+typedef struct baton_device_list baton_device_list;
+
+enum baton_link_layer {
+    BATON_LINK_LAYER_UNKNOWN = 0,
+    BATON_LINK_LAYER_INFINIBAND = 1,
+    BATON_LINK_LAYER_ETHERNET = 2, /* RoCE */
+};
+
+typedef struct baton_port_info {
+    uint32_t struct_size;
+    uint32_t port; /* from 1; 0: the device cannot be opened, and `why` says why */
+    char device[64];
+    char state[16];      /* "active", "down", "init", "armed", "unknown" */
+    uint32_t link_layer; /* enum baton_link_layer */
+    uint32_t lid;        /* InfiniBand */
+    uint32_t mtu;        /* bytes of a packet's payload, as configured now */
+    uint32_t mtu_max;
+    uint64_t speed_mbps; /* of the signal, all lanes together; 0: not told */
+    uint32_t max_sge, max_sge_read;
+    uint32_t max_requests; /* in flight on one queue pair */
+    uint32_t gid_count;
+    uint32_t rails; /* bit n: it would be rail n; 0: it would not be used */
+    uint32_t reserved;
+    char why[160]; /* it would be used, or not */
+} baton_port_info;
+
+typedef struct baton_gid_info {
+    uint32_t struct_size;
+    uint32_t index;
+    char gid[48];    /* as an IPv6 address */
+    char type[16];   /* "InfiniBand", "RoCE v1", "RoCE v2" */
+    char netdev[32]; /* the network interface behind it; "": none, or not in this namespace */
+    uint32_t rails;  /* bit n: rail n would use it */
+    uint32_t reserved;
+    char why[112]; /* what can be reached by it */
+} baton_gid_info;
+
+/* ib_device and rank as in baton_manager_options; NULL: BATON_IB_DEVICE, or the fastest that are up.
+ * EUNSUPPORTED where there is no device, or nothing here that could use one, and why. */
+BATON_API int baton_device_list_open(const char *ib_device, uint32_t rank,
+                                     baton_device_list **out, char *err, size_t err_size);
+BATON_API void baton_device_list_close(baton_device_list *list);
+
+/* Why a manager with these options would go without RDMA; "": it would not. */
+BATON_API const char *baton_device_list_problem(const baton_device_list *list);
+
+/* Set struct_size first. ENOTFOUND past the last. `port` is an index of the first call. */
+BATON_API int baton_device_list_port(const baton_device_list *list, uint32_t index,
+                                     baton_port_info *out);
+BATON_API int baton_device_list_gid(const baton_device_list *list, uint32_t port,
+                                    uint32_t index, baton_gid_info *out);
 
 /* Least level that is logged to stderr: 0 error, 1 warning (default), 2 info, 3 debug.
  * The environment's BATON_LOG sets the initial one. */

@@ -10,6 +10,7 @@
 #   proof    the model of the protocol, checked by spin
 #
 # usage: scripts/test.sh [STAGE ...]     all of them when none is named
+# EVERY=1: every C test under the sanitizers, not only those (make asan, make tsan).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -27,20 +28,25 @@ test_release() {
     timeout 600 ctest --preset release -j "$jobs" "${without[@]}"
 }
 
-# LeakSanitizer walks the whole address space on 64-bit ARM, seconds for every process that exits.
-# There only the tests labelled leak are searched for leaks; `make asan` searches all of them.
+sanitize() { # preset: its tests, all or the chosen ones
+    local chosen=(-L '^(unit|conformance)$' -LE '^slow$') limit=600
+    [ "${EVERY:-0}" = 1 ] && chosen=() limit=3600
+    timeout $limit ctest --preset "$1" -j "$jobs" "${chosen[@]}"
+}
+
+# LeakSanitizer walks the whole address space on 64-bit ARM, many seconds for every process that
+# exits. There only the tests labelled leak are searched for leaks.
 test_asan() {
     build asan
     local leaks=1
     [ "$(uname -m)" != aarch64 ] || leaks=0
-    ASAN_OPTIONS=detect_leaks=$leaks \
-        timeout 600 ctest --preset asan -j "$jobs" -L '^(unit|conformance)$' -LE '^slow$'
+    ASAN_OPTIONS=detect_leaks=$leaks sanitize asan
     [ $leaks = 1 ] || timeout 600 ctest --preset asan -j "$jobs" -L '^leak$' -LE '^slow$'
 }
 
 test_tsan() {
     build tsan
-    timeout 600 ctest --preset tsan -j "$jobs" -L '^(unit|conformance)$' -LE '^slow$'
+    sanitize tsan
 }
 
 test_python() {
@@ -63,7 +69,7 @@ for stage in "${stages[@]}"; do
     began=$SECONDS
     verdict=passed
     # In a shell of its own, so that set -e ends the stage at its first failure.
-    bash -euo pipefail -c "$(declare -f build test_release test_asan test_tsan \
+    bash -euo pipefail -c "$(declare -f build sanitize test_release test_asan test_tsan \
         test_python test_proof); jobs=$jobs; test_$stage" || verdict="FAILED ($?)"
     [ "$verdict" = passed ] || failed=1
     table+=("$(printf '%-8s %-12s %4d s' "$stage" "$verdict" $((SECONDS - began)))")

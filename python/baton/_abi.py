@@ -262,6 +262,40 @@ class BackendInfo(Structure):
     ]
 
 
+class PortInfo(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("port", c_uint32),
+        ("device", c_char * 64),
+        ("state", c_char * 16),
+        ("link_layer", c_uint32),
+        ("lid", c_uint32),
+        ("mtu", c_uint32),
+        ("mtu_max", c_uint32),
+        ("speed_mbps", c_uint64),
+        ("max_sge", c_uint32),
+        ("max_sge_read", c_uint32),
+        ("max_requests", c_uint32),
+        ("gid_count", c_uint32),
+        ("rails", c_uint32),
+        ("reserved", c_uint32),
+        ("why", c_char * 160),
+    ]
+
+
+class GidInfo(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("index", c_uint32),
+        ("gid", c_char * 48),
+        ("type", c_char * 16),
+        ("netdev", c_char * 32),
+        ("rails", c_uint32),
+        ("reserved", c_uint32),
+        ("why", c_char * 112),
+    ]
+
+
 STRUCTURES: dict[str, type[Structure]] = {
     "baton_base": Base,
     "baton_layout": Layout,
@@ -277,6 +311,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "baton_state_pages": StatePages,
     "baton_receiver_init_options": ReceiverInitOptions,
     "baton_backend_info": BackendInfo,
+    "baton_port_info": PortInfo,
+    "baton_gid_info": GidInfo,
 }
 
 _handle = c_void_p
@@ -319,6 +355,9 @@ QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_poll_many": (c_int, (_handle, c_void_p, c_uint32)),
     "baton_bootstrap_port": (c_uint32, (_handle,)),
     "baton_backend_info_get": (c_int, (c_uint32, POINTER(BackendInfo))),
+    "baton_device_list_problem": (c_char_p, (_handle,)),
+    "baton_device_list_port": (c_int, (_handle, c_uint32, POINTER(PortInfo))),
+    "baton_device_list_gid": (c_int, (_handle, c_uint32, c_uint32, POINTER(GidInfo))),
     "baton_log_level": (None, (c_int,)),
 }
 
@@ -337,6 +376,8 @@ SLOW: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_pollset_wait": (c_int, (_handle, c_void_p, c_uint32, c_uint32)),
     "baton_bootstrap_open": (c_int, (c_char_p, c_uint32, _out, *_err)),
     "baton_bootstrap_close": (None, (_handle,)),
+    "baton_device_list_open": (c_int, (c_char_p, c_uint32, _out, *_err)),
+    "baton_device_list_close": (None, (_handle,)),
 }
 
 

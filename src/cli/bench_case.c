@@ -70,6 +70,8 @@ static int backend_check(const struct bench_case *work, const struct role_answer
     result->packed = timeline->packed;
     /* The side that copies counts: with cma that is decode. */
     result->operations = sent->operations ? sent->operations : received->operations;
+    result->requests = sent->requests ? sent->requests : received->requests;
+    result->doorbells = sent->doorbells ? sent->doorbells : received->doorbells;
     result->bytes = sent->bytes;
     if (work->backends[0] && strcmp(work->backends, result->backend) != 0)
         return error_set(err, BATON_EUNREACHABLE, "asked for %s, but %s carried it: %s",

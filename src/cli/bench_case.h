@@ -11,6 +11,7 @@ struct bench_result {
     char backend[16]; /* that carried it */
     char reason[112];
     uint64_t bytes, operations;
+    uint64_t requests, doorbells; /* RDMA: posted to the devices; 0: not told */
     uint32_t packed;
     double seconds, best_seconds; /* send() to SUCCESS on all prefill ranks: median, best */
     double memcpy_seconds;        /* median of those taken in between */

@@ -32,8 +32,8 @@ int copy_limit_open(const struct bench_case *work, struct copy_limit *out, struc
     }
     memset(limit.src, 1, rounded);
     memset(limit.dst, 2, rounded);
-    pages_shuffle(limit.src_pages, work->pages, work->seed + 1);
-    pages_shuffle(limit.dst_pages, work->pages, work->seed + 2);
+    pages_list(work, true, limit.src_pages);
+    pages_list(work, false, limit.dst_pages);
     *out = limit;
     return BATON_OK;
 }

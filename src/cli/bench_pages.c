@@ -48,6 +48,8 @@ int bench_case_check(const struct bench_case *work, struct error err)
         rc = tp_check("dst", work->dst_tp, err);
     if (rc)
         return rc;
+    if (work->order >= ORDERS)
+        return error_set(err, BATON_EINVAL, "there is no order %u", work->order);
     if (!work->item_bytes || !work->pages || !work->layers || work->layers > BENCH_LAYERS_MAX)
         return error_set(err, BATON_EINVAL,
                          "a case needs bytes, pages and 1 to %u layers, not %" PRIu64
@@ -67,7 +69,7 @@ int bench_case_check(const struct bench_case *work, struct error err)
 void bench_case_items(const struct bench_case *work, uint32_t *bases, uint64_t *item_bytes)
 {
     uint32_t halves = work->structured ? 2 : 1;
-    *bases = work->page_major ? 1 : work->layers * halves;
+    *bases = work->order == ORDER_PER_LAYER ? work->layers * halves : 1;
     *item_bytes = work->item_bytes * work->layers / *bases;
 }
 
@@ -83,7 +85,39 @@ void pages_shuffle(int32_t *pages, uint32_t count, uint64_t seed)
     }
 }
 
+void pages_list(const struct bench_case *work, bool prefill, int32_t *pages)
+{
+    bool in_order = prefill ? work->prefill_in_order : work->decode_in_order;
+    if (!in_order)
+        pages_shuffle(pages, work->pages, work->seed + (prefill ? 101 : 202));
+    for (uint32_t i = 0; in_order && i < work->pages; i++)
+        pages[i] = (int32_t)i;
+}
+
 /* ---- pools ------------------------------------------------------------------------------- */
+
+const char *order_name(enum order order)
+{
+    static const char *const names[ORDERS] = {[ORDER_PER_LAYER] = "per-layer",
+                                              [ORDER_HEAD] = "head",
+                                              [ORDER_LAYER] = "layer",
+                                              [ORDER_PAIRED] = "paired"};
+    return names[order];
+}
+
+int order_fill(baton_layout *layout, enum order order, uint64_t *item_bytes)
+{
+    static const int nearest[ORDERS] = {[ORDER_PER_LAYER] = BATON_ORDER_PER_LAYER,
+                                        [ORDER_HEAD] = BATON_ORDER_HEAD_MAJOR,
+                                        [ORDER_LAYER] = BATON_ORDER_LAYER_MAJOR,
+                                        [ORDER_PAIRED] = BATON_ORDER_LAYER_MAJOR};
+    int rc = baton_layout_fill(layout, nearest[order], item_bytes);
+    if (rc || order != ORDER_PAIRED)
+        return rc;
+    layout->kv_stride = (uint64_t)layout->tokens_per_page * layout->token_stride;
+    layout->head_stride = layout->kv * layout->kv_stride;
+    return BATON_OK;
+}
 
 static int layout_describe(const struct bench_case *work, uint32_t rank, uint32_t tp,
                            baton_layout *layout, uint64_t *item_bytes)
@@ -104,9 +138,8 @@ static int layout_describe(const struct bench_case *work, uint32_t rank, uint32_
     layout->heads = BENCH_HEADS / tp;
     layout->first_head = rank * layout->heads;
     layout->head_bytes = (uint32_t)(work->item_bytes / (2 * BENCH_TOKENS * BENCH_HEADS));
-    layout->base_count = work->page_major ? 1 : work->layers * 2;
-    return baton_layout_fill(
-        layout, work->page_major ? BATON_ORDER_HEAD_MAJOR : BATON_ORDER_PER_LAYER, item_bytes);
+    layout->base_count = work->order == ORDER_PER_LAYER ? work->layers * 2 : 1;
+    return order_fill(layout, (enum order)work->order, item_bytes);
 }
 
 static int pool_allocate(struct page_pool *pool, bool shared, struct error err)
@@ -165,49 +198,43 @@ void page_pool_close(struct page_pool *pool)
 
 /* ---- the pattern ------------------------------------------------------------------------- */
 
-/* A run of bytes that is in one piece in every layout: one head of one layer, K or V, of a
- * page; or one layer of an opaque page. */
-struct segment {
-    uint32_t layer, half, head; /* head within this pool */
-    uint32_t position;
-    int32_t page;
-};
-
-static uint32_t segment_halves(const struct page_pool *pool)
+uint32_t page_pool_halves(const struct page_pool *pool)
 {
     return pool->work.structured ? 2 : 1;
 }
 
-static uint32_t segment_heads(const struct page_pool *pool)
+uint32_t page_pool_heads(const struct page_pool *pool)
 {
     return pool->work.structured ? pool->layout.heads : 1;
 }
 
-static uint64_t segment_bytes(const struct page_pool *pool)
+uint64_t page_pool_segment_bytes(const struct page_pool *pool)
 {
     if (!pool->work.structured)
         return pool->work.item_bytes;
     return (uint64_t)BENCH_TOKENS * pool->layout.head_bytes;
 }
 
-static uint8_t *segment_address(const struct page_pool *pool, const struct segment *at)
+uint8_t *page_pool_segment(const struct page_pool *pool, const struct page_segment *at)
 {
     const baton_layout *layout = &pool->layout;
     uint64_t page = (uint64_t)at->page * layout->page_stride;
-    if (!pool->work.structured && pool->work.page_major)
+    bool per_layer = pool->work.order == ORDER_PER_LAYER;
+    if (!pool->work.structured && !per_layer)
         return pool->address + page + at->layer * pool->work.item_bytes;
     if (!pool->work.structured)
         return (uint8_t *)pool->bases[at->layer].address + page;
     uint64_t head = at->head * layout->head_stride;
-    if (pool->work.page_major)
+    if (!per_layer)
         return pool->address + page + at->layer * layout->layer_stride +
                at->half * layout->kv_stride + head;
     return (uint8_t *)pool->bases[at->half * layout->layers + at->layer].address + page + head;
 }
 
-static uint64_t segment_key(const struct page_pool *pool, const struct segment *at)
+static uint64_t segment_key(const struct page_pool *pool, const struct page_segment *at,
+                            uint32_t position)
 {
-    uint64_t key = mix(pool->work.seed ^ at->position);
+    uint64_t key = mix(pool->work.seed ^ position);
     key = mix(key ^ ((uint64_t)at->layer << 32 | (pool->layout.first_head + at->head)));
     return mix(key ^ at->half);
 }
@@ -250,12 +277,12 @@ static uint64_t pattern_compare(const uint8_t *from, uint64_t bytes, uint64_t ke
 }
 
 /* Steps through the segments of one page: head fastest, then k|v, then layer. */
-static bool segment_next(const struct page_pool *pool, struct segment *at)
+static bool segment_next(const struct page_pool *pool, struct page_segment *at)
 {
-    if (++at->head < segment_heads(pool))
+    if (++at->head < page_pool_heads(pool))
         return true;
     at->head = 0;
-    if (++at->half < segment_halves(pool))
+    if (++at->half < page_pool_halves(pool))
         return true;
     at->half = 0;
     return ++at->layer < pool->work.layers;
@@ -265,10 +292,10 @@ void page_pool_fill(struct page_pool *pool, const int32_t *pages, uint32_t first
                     uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
-        struct segment at = {.position = i, .page = pages[i]};
+        struct page_segment at = {.page = pages[i]};
         do
-            pattern_write(segment_address(pool, &at), segment_bytes(pool),
-                          segment_key(pool, &at));
+            pattern_write(page_pool_segment(pool, &at), page_pool_segment_bytes(pool),
+                          segment_key(pool, &at, i));
         while (segment_next(pool, &at));
     }
 }
@@ -277,9 +304,9 @@ void page_pool_poison(struct page_pool *pool, const int32_t *pages, uint32_t fir
                       uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
-        struct segment at = {.position = i, .page = pages[i]};
+        struct page_segment at = {.page = pages[i]};
         do
-            memset(segment_address(pool, &at), POISON, segment_bytes(pool));
+            memset(page_pool_segment(pool, &at), POISON, page_pool_segment_bytes(pool));
         while (segment_next(pool, &at));
     }
 }
@@ -289,11 +316,12 @@ uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uin
 {
     uint64_t wrong = 0;
     for (uint32_t i = first; i < first + count; i++) {
-        struct segment at = {.position = i, .page = pages[i]};
+        struct page_segment at = {.page = pages[i]};
         do {
             uint64_t offset = 0;
-            uint64_t here = pattern_compare(segment_address(pool, &at), segment_bytes(pool),
-                                            segment_key(pool, &at), &offset);
+            uint64_t here =
+                pattern_compare(page_pool_segment(pool, &at), page_pool_segment_bytes(pool),
+                                segment_key(pool, &at, i), &offset);
             if (here && !wrong)
                 snprintf(where, where_size,
                          "position %u (page %d), layer %u, %s head %u, offset %" PRIu64, i,

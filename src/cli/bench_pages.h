@@ -12,6 +12,21 @@
 #define BENCH_RANKS_MAX BENCH_HEADS
 #define BENCH_LAYERS_MAX 1024u
 
+/* How the dimensions of a page follow each other: the orders of baton.h that engines would use, and one
+ * that only strides can say. */
+enum order {
+    ORDER_PER_LAYER = 0, /* a pool for each layer's K and V: [page][head][token][dim] */
+    ORDER_HEAD = 1,      /* [page][head][layer][k|v][token][dim] */
+    ORDER_LAYER = 2,     /* [page][layer][k|v][head][token][dim] */
+    ORDER_PAIRED = 3, /* [page][layer][head][k|v][token][dim]: K and V of a head side by side */
+    ORDERS = 4
+};
+
+const char *order_name(enum order order); /* "per-layer", "head", "layer", "paired" */
+
+/* As baton_layout_fill. */
+int order_fill(baton_layout *layout, enum order order, uint64_t *item_bytes);
+
 /* One piece of work. Plain data: it goes to the role processes as it is. */
 struct bench_case {
     char backends[64];   /* the manager's list; "": the library's own order */
@@ -20,13 +35,16 @@ struct bench_case {
     uint32_t layers;
     uint32_t src_tp;
     uint32_t dst_tp;
-    uint32_t page_major; /* 1: all layers of a page in one run; 0: a pool per layer */
+    uint32_t order;      /* enum order; of opaque pages only whether it is ORDER_PER_LAYER */
     uint32_t structured; /* 1: K and V, 16 tokens, 8 heads; 0: opaque pages */
     uint32_t
         shared_pool; /* 1: pages from baton_pool_alloc; 0: memory that Baton did not allocate */
     uint32_t threads; /* copy threads of each manager */
     uint32_t streams;
     uint64_t seed;
+    uint32_t prefill_in_order, decode_in_order;   /* 1: pages 0, 1, 2 ...; 0: in random order */
+    char prefill_device[256], decode_device[256]; /* ib_device; "": the library chooses */
+    uint32_t max_sge, max_inflight;               /* 0: the library's */
 };
 
 uint64_t bench_case_bytes(const struct bench_case *work);
@@ -63,5 +81,19 @@ uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uin
 
 /* 0..count-1 in an order that only the seed decides. */
 void pages_shuffle(int32_t *pages, uint32_t count, uint64_t seed);
+
+/* The page list of one side: work->pages of them. */
+void pages_list(const struct bench_case *work, bool prefill, int32_t *pages);
+
+/* One run of bytes that is in one piece in every layout: one head of one layer, K or V, of a page; or
+ * one layer of an opaque page. `head` counts within the pool; `half` is 0 for K, 1 for V. */
+struct page_segment {
+    uint32_t layer, half, head;
+    int32_t page;
+};
+uint32_t page_pool_halves(const struct page_pool *pool);
+uint32_t page_pool_heads(const struct page_pool *pool);
+uint64_t page_pool_segment_bytes(const struct page_pool *pool);
+uint8_t *page_pool_segment(const struct page_pool *pool, const struct page_segment *at);
 
 #endif

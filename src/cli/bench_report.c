@@ -36,9 +36,11 @@ static bool limit_is_iperf3(const struct bench_row *row)
     return row->iperf3_gbps > 0 && strcmp(row->result.backend, "tcp") == 0;
 }
 
-static const char *layout_name(const struct bench_case *work)
+const char *bench_layout_name(const struct bench_case *work)
 {
-    return work->page_major ? "page-major" : "per-layer";
+    if (!work->structured && work->order != ORDER_PER_LAYER)
+        return "page-major";
+    return order_name((enum order)work->order);
 }
 
 void bench_report_begin(const struct bench_report *report)
@@ -48,6 +50,8 @@ void bench_report_begin(const struct bench_report *report)
     printf("%-16s %-10s %7s %6s %3s %5s %6s %6s %7s %5s %7s %5s %8s %7s %7s %7s %5s", "backend",
            "layout", "B/page", "pages", "lay", "tp", "GB/s", "best", "memcpy", "ratio",
            "iperf3", "ratio", "ops", "p50 us", "p99 us", "send50", "ctl%");
+    if (report->rdma)
+        printf(" %8s %8s %5s %6s", "requests", "least", "ratio", "bells");
     if (report->tp)
         printf(" %6s", "x 1->1");
     if (report->peers)
@@ -64,7 +68,7 @@ static void row_text(const struct bench_report *report, const struct bench_row *
     double limit = gbps(result->bytes, result->memcpy_seconds);
     char tp[16];
     snprintf(tp, sizeof(tp), "%u->%u", work->src_tp, work->dst_tp);
-    printf("%-16s %-10s %7" PRIu64 " %6u %3u %5s", result->backend, layout_name(work),
+    printf("%-16s %-10s %7" PRIu64 " %6u %3u %5s", result->backend, bench_layout_name(work),
            work->item_bytes, work->pages, work->layers, tp);
     cell(6, 2, ours);
     cell(6, 2, gbps(result->bytes, result->best_seconds));
@@ -77,6 +81,12 @@ static void row_text(const struct bench_report *report, const struct bench_row *
     cell(7, 1, result->p99_us);
     cell(7, 1, result->send_p50_us);
     printf(" %5.1f", result->control_share * 100);
+    if (report->rdma) {
+        cell(8, 0, (double)result->requests);
+        cell(8, 0, (double)row->requests_minimum);
+        cell(5, 2, ratio((double)result->requests, (double)row->requests_minimum));
+        cell(6, 0, (double)result->doorbells);
+    }
     if (report->tp)
         cell(6, 2, ratio(result->seconds, row->reference_seconds));
     if (report->peers) {
@@ -126,7 +136,7 @@ static json_t *case_json(const struct bench_case *work, const char *backend)
     set_integer(object, "item_bytes", work->item_bytes);
     set_integer(object, "pages", work->pages);
     set_integer(object, "layers", work->layers);
-    set_string(object, "layout", layout_name(work));
+    set_string(object, "layout", bench_layout_name(work));
     set_integer(object, "src_tp", work->src_tp);
     set_integer(object, "dst_tp", work->dst_tp);
     set_integer(object, "bytes", bench_case_bytes(work));
@@ -147,6 +157,9 @@ static void row_json(const struct bench_row *row)
     set_real(object, "gbps", ours);
     set_real(object, "best_gbps", gbps(result->bytes, result->best_seconds));
     set_integer(object, "operations", result->operations);
+    set_integer(object, "requests", result->requests);
+    set_integer(object, "requests_minimum", row->requests_minimum);
+    set_integer(object, "doorbells", result->doorbells);
     json_object_set_new(object, "packed", json_boolean(result->packed));
     json_object_set_new(object, "verified", json_boolean(result->verified));
     set_integer(object, "wrong_bytes", result->wrong_bytes);
@@ -177,8 +190,8 @@ void bench_report_row(const struct bench_report *report, const struct bench_row 
 static void peer_text(const struct bench_case *work, const char *name,
                       const struct peer_figure *figure, uint64_t bytes)
 {
-    printf("%-16s %-10s %7" PRIu64 " %6u %3u %5s", name, layout_name(work), work->item_bytes,
-           work->pages, work->layers, "1->1");
+    printf("%-16s %-10s %7" PRIu64 " %6u %3u %5s", name, bench_layout_name(work),
+           work->item_bytes, work->pages, work->layers, "1->1");
     cell(6, 2, figure->gbps);
     cell(6, 2, gbps(bytes, figure->best_seconds));
     if (figure->gbps > 0)
@@ -231,4 +244,7 @@ void bench_report_end(const struct bench_report *report, uint32_t iterations)
            "both sides ready, send() to SUCCESS.\nctl%%: the part of the time in which no byte "
            "moved.\n",
            iterations);
+    if (report->rdma)
+        puts("requests: RDMA work requests of one hand-over; least: as few as the page lists "
+             "allow; bells: calls\nthat posted them, each of which has one completion.");
 }

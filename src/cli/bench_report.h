@@ -11,6 +11,7 @@ struct bench_row {
     struct bench_result result;
     double iperf3_gbps;
     double reference_seconds;         /* the same bytes from one rank to one rank */
+    uint64_t requests_minimum;        /* RDMA: what the page lists make necessary */
     const struct peer_figures *peers; /* on the same pages; NULL: not asked for */
 };
 
@@ -18,7 +19,10 @@ struct bench_report {
     bool json;
     bool tp;    /* a column for the time against 1 -> 1 */
     bool peers; /* columns for NIXL and Mooncake */
+    bool rdma;  /* columns for work requests and doorbells */
 };
+
+const char *bench_layout_name(const struct bench_case *work);
 
 void bench_report_begin(const struct bench_report *report);
 void bench_report_row(const struct bench_report *report, const struct bench_row *row);

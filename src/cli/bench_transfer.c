@@ -6,6 +6,7 @@
 
 #include "bench_limits.h"
 #include "bench_report.h"
+#include "bench_requests.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +19,9 @@ struct values {
     uint32_t pages, layers, src_tp, dst_tp, threads, streams, iterations, rooms;
     uint64_t total_bytes, seed;
     bool peers, json, quiet;
-    const char *peers_dir;
+    const char *peers_dir, *scatter;
+    const char *ib_device, *prefill_device, *decode_device;
+    uint32_t max_sge, max_inflight;
 };
 
 #define NUMBER(text, kind, field, default_text, least, most, words)                         \
@@ -27,12 +30,20 @@ struct values {
         .initial = default_text, .min = least, .max = most, .help = words                   \
     }
 
+#define DEVICE(text, field, words)                                                     \
+    {                                                                                  \
+        .name = text, .type = OPTION_STRING, .offset = offsetof(struct values, field), \
+        .value = "LIST", .help = words                                                 \
+    }
+
 static const struct option options[] = {
     {.name = "backend",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, backends),
      .value = "B,..",
-     .help = "Backends to measure: shm, cma, tcp. Without it: all of these that work here"},
+     .help =
+         "Backends to measure: shm, cma, tcp, and by name verbs, verbs-read, ucx. Without it: "
+         "those of the first three that work here"},
     {.name = "item-bytes",
      .type = OPTION_NUMBERS,
      .offset = offsetof(struct values, item_bytes),
@@ -52,8 +63,17 @@ static const struct option options[] = {
      .offset = offsetof(struct values, layouts),
      .value = "L,..",
      .initial = "per-layer",
-     .choices = "per-layer|page-major",
-     .help = "A pool for each layer, or all layers of a page in one run"},
+     .choices = "per-layer|page-major|head|layer|paired",
+     .help =
+         "A pool for each layer, or all layers of a page in one run; where ranks differ, in "
+         "one of three orders (\"baton bench order --help\" draws them); page-major is head"},
+    {.name = "scatter",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, scatter),
+     .value = "SIDE",
+     .initial = "both",
+     .choices = "both|prefill|decode|none",
+     .help = "Whose pages are in random order; the other side's are neighbours"},
     NUMBER("src-tp", OPTION_U32, src_tp, "1", 1, BENCH_RANKS_MAX, "Prefill ranks"),
     NUMBER("dst-tp", OPTION_U32, dst_tp, "1", 1, BENCH_RANKS_MAX,
            "Decode ranks. With more than one rank on either side pages are split by heads, and "
@@ -62,6 +82,14 @@ static const struct option options[] = {
     NUMBER("threads", OPTION_U32, threads, NULL, 0, 64,
            "Copy threads of each rank. Without it: 1, and one for each stream of tcp"),
     NUMBER("streams", OPTION_U32, streams, "2", 1, 16, "Connections per peer, for tcp"),
+    DEVICE("ib-device", ib_device, "RDMA: devices of both sides, see \"baton info\""),
+    DEVICE("prefill-device", prefill_device, "RDMA: of the prefill side"),
+    DEVICE("decode-device", decode_device, "RDMA: of the decode side"),
+    NUMBER(
+        "max-sge", OPTION_U32, max_sge, NULL, 0, 1024,
+        "RDMA: pieces of memory in one work request. Without it: the device's limit, up to 32"),
+    NUMBER("max-inflight", OPTION_U32, max_inflight, NULL, 0, 1u << 20,
+           "RDMA: work requests in flight on one queue pair. Without it: 256"),
     NUMBER("iterations", OPTION_U32, iterations, "7", 1, 1000,
            "Hand-overs that count, after one that does not"),
     NUMBER("rooms", OPTION_U32, rooms, "1000", 0, 100000,
@@ -96,7 +124,13 @@ const struct command bench_transfer_command = {
         "  baton bench transfer\n"
         "  baton bench transfer --backend shm --item-bytes 24K --layout per-layer,page-major\n"
         "  baton bench transfer --src-tp 4 --dst-tp 2 --json\n"
-        "  baton bench transfer --peers",
+        "  baton bench transfer --peers\n"
+        "  baton bench transfer --backend verbs --prefill-device mlx5_0 --decode-device "
+        "mlx5_1\n\n"
+        "For RDMA the work requests and doorbells of one hand-over are printed too, beside the "
+        "least number of requests that the page lists allow: runs of neighbouring remote "
+        "pages, "
+        "each split by max_sge and 4 MiB.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
 };
@@ -111,8 +145,8 @@ static void progress(const struct run *run, const char *what, const struct bench
 {
     if (!run->values.quiet)
         fprintf(stderr, "baton: %s, %s, %" PRIu64 " bytes x %u pages x %u layers, %u->%u\n",
-                what, work->page_major ? "page-major" : "per-layer", work->item_bytes,
-                work->pages, work->layers, work->src_tp, work->dst_tp);
+                what, bench_layout_name(work), work->item_bytes, work->pages, work->layers,
+                work->src_tp, work->dst_tp);
 }
 
 /* ---- what to measure --------------------------------------------------------------------- */
@@ -165,6 +199,20 @@ static void sizes_choose(struct values *values)
         values->item_bytes.items[values->item_bytes.count++] = usual[i];
 }
 
+static void device_copy(char *out, size_t size, const char *own, const char *common)
+{
+    const char *device = own ? own : common;
+    snprintf(out, size, "%s", device ? device : "");
+}
+
+static enum order order_find(const char *layout)
+{
+    for (int order = 0; order < ORDERS; order++)
+        if (strcmp(order_name((enum order)order), layout) == 0)
+            return (enum order)order;
+    return ORDER_HEAD; /* "page-major" */
+}
+
 static struct bench_case case_make(const struct values *values, const char *layout,
                                    uint64_t item_bytes, const char *backend)
 {
@@ -178,15 +226,44 @@ static struct bench_case case_make(const struct values *values, const char *layo
         .layers = values->layers,
         .src_tp = values->src_tp,
         .dst_tp = values->dst_tp,
-        .page_major = strcmp(layout, "page-major") == 0,
+        .order = order_find(layout),
         .structured = values->src_tp > 1 || values->dst_tp > 1,
         .shared_pool = strcmp(backend, "shm") == 0,
         .threads = values->threads ? values->threads : (tcp ? values->streams : 1),
         .streams = values->streams,
         .seed = values->seed,
+        .prefill_in_order =
+            strcmp(values->scatter, "decode") == 0 || strcmp(values->scatter, "none") == 0,
+        .decode_in_order =
+            strcmp(values->scatter, "prefill") == 0 || strcmp(values->scatter, "none") == 0,
+        .max_sge = values->max_sge,
+        .max_inflight = values->max_inflight,
     };
     snprintf(work.backends, sizeof(work.backends), "%s", backend);
+    device_copy(work.prefill_device, sizeof(work.prefill_device), values->prefill_device,
+                values->ib_device);
+    device_copy(work.decode_device, sizeof(work.decode_device), values->decode_device,
+                values->ib_device);
     return work;
+}
+
+/* What the bench may assume of the devices on the side that posts; 32 is the library's own limit. */
+static uint32_t max_sge_find(const struct bench_case *work, bool reads)
+{
+    baton_device_list *list = NULL;
+    baton_port_info port = {.struct_size = sizeof(port)};
+    uint32_t least = work->max_sge && work->max_sge < 32 ? work->max_sge : 32;
+    const char *device = reads ? work->decode_device : work->prefill_device;
+    if (baton_device_list_open(device, 0, &list, NULL, 0))
+        return least;
+    for (uint32_t i = 0; baton_device_list_port(list, i, &port) == 0; i++) {
+        uint32_t most =
+            reads && port.max_sge_read < port.max_sge ? port.max_sge_read : port.max_sge;
+        if (port.rails && most && most < least)
+            least = most;
+    }
+    baton_device_list_close(list);
+    return least;
 }
 
 /* ---- measuring --------------------------------------------------------------------------- */
@@ -227,6 +304,10 @@ static void case_measure(struct run *run, const struct bench_case *work,
         rc = bench_case_run(work, run->values.iterations, run->values.rooms, &row.result,
                             ERROR_BUFFER(text));
     }
+    bool reads = strcmp(work->backends, "verbs-read") == 0;
+    if (!rc && row.result.requests)
+        rc = requests_minimum(work, reads, max_sge_find(work, reads), &row.requests_minimum,
+                              ERROR_BUFFER(text));
     if (rc) {
         cli_failed(work->backends, text);
         run->failed = true;
@@ -266,8 +347,22 @@ static void size_measure(struct run *run, const char *layout, uint64_t item_byte
     }
 }
 
+static bool rdma_wanted(const struct values *values)
+{
+    for (uint32_t i = 0; i < values->backends.count; i++)
+        if (strncmp(values->backends.items[i], "verbs", 5) == 0 ||
+            strcmp(values->backends.items[i], "ucx") == 0)
+            return true;
+    return false;
+}
+
 static int cases_check(const struct values *values, struct error err)
 {
+    const char *devices[] = {values->ib_device, values->prefill_device, values->decode_device};
+    for (uint32_t i = 0; i < 3; i++)
+        if (devices[i] && strlen(devices[i]) >= sizeof(((struct bench_case *)0)->decode_device))
+            return error_set(err, BATON_EINVAL, "a list of devices is too long: %s",
+                             devices[i]);
     for (uint32_t i = 0; i < values->item_bytes.count; i++) {
         struct bench_case work =
             case_make(values, "per-layer", values->item_bytes.items[i], "shm");
@@ -297,6 +392,7 @@ int bench_transfer_main(int argc, char **argv)
         .json = values->json,
         .tp = values->src_tp > 1 || values->dst_tp > 1,
         .peers = values->peers,
+        .rdma = rdma_wanted(values),
     };
     bench_report_begin(&run.report);
     for (uint32_t i = 0; i < values->layouts.count; i++)

@@ -33,6 +33,7 @@ static const struct entry {
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
+    {&bench_order_command, bench_order_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},
@@ -194,6 +195,8 @@ static int man_main(int argc, char **argv)
          "command line was\nnot understood.");
     puts(".SH ENVIRONMENT\n.TP\n.B BATON_LOG\nerror, warning, info or debug.\n.TP\n"
          ".B BATON_BACKENDS\nBackends in order of preference.\n.TP\n"
+         ".B BATON_IB_DEVICE\nRDMA devices, where none are named otherwise.\n.TP\n"
+         ".B BATON_PLUGINS\nFolder of libbaton_verbs.so and libbaton_ucx.so.\n.TP\n"
          ".B BATON_PEERS_VENV\nWhere bench/run_peers.sh keeps NIXL and Mooncake.");
     return CLI_OK;
 }

@@ -52,8 +52,9 @@ struct role_answer {
     uint64_t open_ns, ready_ns, send_ns, end_ns,
         fenced_ns; /* ready: grants in; send: last chunk */
     uint64_t first_send_ns;
-    uint64_t bytes, operations; /* over all ranks */
-    uint64_t copy_ns;           /* longest time between first and last byte of a rank */
+    uint64_t bytes, operations;   /* over all ranks */
+    uint64_t requests, doorbells; /* the same; RDMA */
+    uint64_t copy_ns;             /* longest time between first and last byte of a rank */
     uint64_t wrong_bytes;
     char wrong_where[160];
     baton_timeline timeline;    /* of rank 0 */

@@ -72,6 +72,9 @@ static int side_rank_open(struct side *side, uint32_t rank, struct error err)
     options.backends = work->backends[0] ? work->backends : NULL;
     options.copy_threads = work->threads;
     options.tcp_streams = work->streams;
+    options.ib_device = side->prefill ? work->prefill_device : work->decode_device;
+    options.max_sge = work->max_sge;
+    options.max_inflight = work->max_inflight;
     return baton_manager_open(&options, &side->managers[rank], err.text, err.size);
 }
 
@@ -101,11 +104,13 @@ static int side_open(struct side *side, struct role_request *request, struct err
     side->opened = true;
     side->work = *work;
     side->work.backends[sizeof(side->work.backends) - 1] = '\0';
+    side->work.prefill_device[sizeof(side->work.prefill_device) - 1] = '\0';
+    side->work.decode_device[sizeof(side->work.decode_device) - 1] = '\0';
     side->ranks = side->prefill ? work->src_tp : work->dst_tp;
     side->pages = malloc(work->pages * sizeof(*side->pages));
     if (!side->pages)
         return error_set(err, BATON_ENOMEM, "no memory for a list of %u pages", work->pages);
-    pages_shuffle(side->pages, work->pages, work->seed + (side->prefill ? 101 : 202));
+    pages_list(work, side->prefill, side->pages);
     rc = baton_pollset_open(ROLE_ROOMS_MAX, &side->set);
     if (rc)
         return error_set(err, rc, "poll set: %s", baton_error_text(rc));
@@ -293,6 +298,8 @@ static void room_measure(const struct side *side, uint32_t group, struct role_an
                                : 0;
         answer->bytes += timeline.bytes;
         answer->operations += timeline.operations;
+        answer->requests += timeline.requests;
+        answer->doorbells += timeline.doorbells;
         if (copy_ns > answer->copy_ns)
             answer->copy_ns = copy_ns;
         if (rank == 0)

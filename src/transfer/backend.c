@@ -2,27 +2,36 @@
 /* The list of backends, and the small operations that several of them share. */
 #include "backend.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "connection.h"
+#include "device_list.h"
 #include "link.h"
 #include "manager.h"
 #include "net/socket.h"
 #include "plugin.h"
+#include "route.h"
 
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Built in, or the name of the plugin that has it. */
+#define BACKEND_AVOIDED_NS (60 * 1000 * NS_PER_MS)
+
+/* Built in, or the name of the plugin that has it, and what it would be for. */
 static const struct backend_known {
     const char *name;
     const struct backend_ops *ops;
-    const char *plugin;
+    const char *plugin, *about;
 } backend_all[] = {
-    {"loopback", &backend_loopback, NULL}, {"shm", &backend_shm, NULL},
-    {"cma", &backend_cma, NULL},           {"verbs", NULL, "verbs"},
-    {"verbs-read", NULL, "verbs"},         {"ucx", NULL, "ucx"},
-    {"tcp", &backend_tcp, NULL},
+    {"loopback", &backend_loopback, NULL, NULL},
+    {"shm", &backend_shm, NULL, NULL},
+    {"cma", &backend_cma, NULL, NULL},
+    {"verbs", NULL, "verbs", "RDMA: prefill writes; a plugin"},
+    {"verbs-read", NULL, "verbs", "RDMA: decode reads; a plugin"},
+    {"ucx", NULL, "ucx", "RDMA and more through UCX; a plugin"},
+    {"tcp", &backend_tcp, NULL, NULL},
 };
 #define BACKEND_COUNT (sizeof(backend_all) / sizeof(backend_all[0]))
 
@@ -89,6 +98,27 @@ void backend_list_free(struct backend_entry *entries, uint32_t count)
         fault_free(entries[i].fault);
 }
 
+/* "backend verbs: its reason" -> "its reason", where the name stands beside it anyway. */
+static const char *backend_reason(const char *name, const char *why)
+{
+    size_t length = strlen(name);
+    if (strncmp(why, "backend ", 8) == 0 && strncmp(why + 8, name, length) == 0 &&
+        strncmp(why + 8 + length, ": ", 2) == 0)
+        return why + 8 + length + 2;
+    return why;
+}
+
+/* What is too long is cut so that it can be seen. */
+static void text_fit(char *out, size_t size, const char *text)
+{
+    static const char dots[] = "...";
+    size_t length = strlen(text);
+    bool whole = length < size;
+    size_t kept = whole ? length : size - sizeof(dots);
+    memcpy(out, text, kept);
+    memcpy(out + kept, whole ? "" : dots, whole ? 1 : sizeof(dots));
+}
+
 int baton_backend_info_get(uint32_t index, baton_backend_info *out)
 {
     if (!out || out->struct_size < sizeof(*out))
@@ -97,15 +127,89 @@ int baton_backend_info_get(uint32_t index, baton_backend_info *out)
         return BATON_ENOTFOUND;
     memset(out, 0, sizeof(*out));
     out->struct_size = sizeof(*out);
-    const struct backend_ops *ops =
-        backend_get(backend_all[index].name, ERROR_BUFFER(out->why));
-    snprintf(out->name, sizeof(out->name), "%s", backend_all[index].name);
+    char why[256];
+    const char *name = backend_all[index].name;
+    const struct backend_ops *ops = backend_get(name, ERROR_BUFFER(why));
+    snprintf(out->name, sizeof(out->name), "%s", name);
     if (!ops) {
-        snprintf(out->about, sizeof(out->about), "a plugin that is not here");
+        snprintf(out->about, sizeof(out->about), "%s", backend_all[index].about);
+        text_fit(out->why, sizeof(out->why), backend_reason(name, why));
         return BATON_OK;
     }
     snprintf(out->about, sizeof(out->about), "%s", ops->about);
-    out->available = ops->available(out->why, sizeof(out->why)) == 0;
+    out->available = ops->available(why, sizeof(why)) == 0;
+    text_fit(out->why, sizeof(out->why), why);
+    return BATON_OK;
+}
+
+/* ---- devices ---- */
+
+/* The first backend that has some, or that would have if its plugin could be loaded. */
+int baton_device_list_open(const char *ib_device, uint32_t rank, baton_device_list **out,
+                           char *err_text, size_t err_size)
+{
+    struct error err = {err_text, err_size};
+    const struct backend_ops *ops = NULL;
+    char why[256] = "";
+    if (!out)
+        return error_set(err, BATON_EINVAL, "out is needed");
+    for (size_t i = 0; i < BACKEND_COUNT && !(ops && ops->describe); i++) {
+        char trouble[256];
+        ops = backend_get(backend_all[i].name, ERROR_BUFFER(trouble));
+        if (!ops && !why[0])
+            snprintf(why, sizeof(why), "%s", backend_reason(backend_all[i].name, trouble));
+    }
+    if (!ops || !ops->describe)
+        return error_set(err, BATON_EUNSUPPORTED, "%s", why);
+    baton_device_list *list = calloc(1, sizeof(*list));
+    if (!list)
+        return error_set(err, BATON_ENOMEM, "out of memory for a list of devices");
+    int code = ops->describe(ib_device, rank, list, err);
+    if (code != BATON_OK) {
+        baton_device_list_close(list);
+        return code;
+    }
+    *out = list;
+    return BATON_OK;
+}
+
+void baton_device_list_close(baton_device_list *list)
+{
+    if (!list)
+        return;
+    free(list->ports);
+    free(list->gids);
+    free(list);
+}
+
+const char *baton_device_list_problem(const baton_device_list *list)
+{
+    return list->problem;
+}
+
+int baton_device_list_port(const baton_device_list *list, uint32_t index, baton_port_info *out)
+{
+    if (!list || !out || out->struct_size < sizeof(*out))
+        return BATON_EINVAL;
+    if (index >= list->port_count)
+        return BATON_ENOTFOUND;
+    *out = list->ports[index];
+    out->struct_size = sizeof(*out);
+    return BATON_OK;
+}
+
+int baton_device_list_gid(const baton_device_list *list, uint32_t port, uint32_t index,
+                          baton_gid_info *out)
+{
+    uint32_t first = 0;
+    if (!list || !out || out->struct_size < sizeof(*out))
+        return BATON_EINVAL;
+    if (port >= list->port_count || index >= list->ports[port].gid_count)
+        return BATON_ENOTFOUND;
+    for (uint32_t i = 0; i < port; i++)
+        first += list->ports[i].gid_count;
+    *out = list->gids[first + index];
+    out->struct_size = sizeof(*out);
     return BATON_OK;
 }
 
@@ -138,6 +242,20 @@ void endpoint_rail_lost(struct endpoint *endpoint, uint32_t rail, const char *wh
                           rail, leg->peer->name, why);
         }
     }
+}
+
+void endpoint_give_up(struct endpoint *endpoint, const char *why)
+{
+    struct link *link = endpoint->link;
+    if (!link || !link->route)
+        return;
+    snprintf(link->route->avoided, sizeof(link->route->avoided), "%s", endpoint->ops->name);
+    snprintf(link->route->avoided_why, sizeof(link->route->avoided_why), "%s", why);
+    link->route->avoided_until_ns = clock_now_ns() + BACKEND_AVOIDED_NS;
+    LOG_WARNING(link, "%s does not work with %s, another backend is taken for a minute: %s",
+                endpoint->ops->name, link->peer->name, why);
+    link_close(link, BATON_EPEER, "%s does not work between these two: %s", endpoint->ops->name,
+               why);
 }
 
 const struct wire_backend_key *peer_backend_key(const struct peer *peer, const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The seam: "copy these runs there, tell me when". A backend knows nothing of rooms or pages; it is
- * a const table of a dozen non-blocking operations, none of them NULL. Which one serves a link is
+ * a const table of a dozen non-blocking operations, none of them NULL but the last. Which one serves a link is
  * decided once, by the first name in the list of preference whose can_reach says yes on both
  * sides. Start reading at backends/loopback.c. */
 #ifndef BATON_TRANSFER_BACKEND_H
@@ -51,6 +51,7 @@ struct backend_ops {
     const char *about;
     uint32_t capabilities;
     uint64_t run_bytes_min; /* below this, runs are packed through staging; 0: never */
+    uint32_t gather_max;    /* neighbours that one request takes; 0: none */
 
     /* Does it work on this machine at all? 0, or writes why not. */
     int (*available)(char *why, size_t why_size);
@@ -93,6 +94,11 @@ struct backend_ops {
     /* Link thread, receiver: stop storing bytes of this ticket; fence->notify is posted when all
      * workers have let go. Returns 0 when there is nothing to wait for. */
     int (*revoke)(struct endpoint *endpoint, uint32_t ticket, struct copy_fence *fence);
+
+    /* Any thread: the devices, and which of them a manager with these options would use. May take a
+     * while. NULL: it has none. */
+    int (*describe)(const char *ib_device, uint32_t rank, struct baton_device_list *out,
+                    struct error err);
 };
 
 /* A name in the list of preference, possibly wrapped: "faulty:tcp:delay_us=100". */
@@ -111,6 +117,9 @@ void endpoint_wake(struct endpoint *endpoint);
 /* Link thread: the rail is cut and every landing on it was counted: committed rooms that still miss
  * one never get it. */
 void endpoint_rail_lost(struct endpoint *endpoint, uint32_t rail, const char *why);
+/* Link thread, initiator: the backend does not work after all. The link ends, and for a while this
+ * backend is not offered to that rank: the next link gets another one. */
+void endpoint_give_up(struct endpoint *endpoint, const char *why);
 struct endpoint *endpoint_hold(struct endpoint *endpoint);
 void endpoint_release(struct endpoint *endpoint);
 

@@ -346,6 +346,11 @@ int copy_start(struct copy *copy)
     copy->stripe_pages = page_bytes && page_bytes < COPY_STRIPE_BYTES
                              ? (uint32_t)(COPY_STRIPE_BYTES / page_bytes)
                              : 1;
+    /* A stripe that ends in the middle of a gather list costs a request more. */
+    uint32_t gather = copy->ops->gather_max ? copy->ops->gather_max : 1;
+    uint32_t whole = (copy->stripe_pages + gather - 1) / gather * gather;
+    if (page_bytes * whole <= COPY_RUN_MAX)
+        copy->stripe_pages = whole;
     for (uint32_t i = 0; i < lane_count; i++) {
         struct lane *lane = &copy->lanes[i];
         worker_job_init(&lane->job, lane_run);

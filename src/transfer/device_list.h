@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option ib_device: which RDMA devices a rank uses. */
+/* The option ib_device: which RDMA devices a rank uses; and what a backend tells about them. */
 #ifndef BATON_TRANSFER_DEVICE_LIST_H
 #define BATON_TRANSFER_DEVICE_LIST_H
 
@@ -22,5 +22,14 @@ struct device_choice {
  * An empty text is an empty list: the caller chooses. */
 int device_list_parse(const char *text, uint32_t rank, struct device_choice *out, uint32_t max,
                       uint32_t *count, struct error err);
+
+/* What backend_ops.describe fills and baton_device_list shows. The arrays are malloc'ed. */
+struct baton_device_list {
+    baton_port_info *ports;
+    uint32_t port_count;
+    baton_gid_info *gids; /* those of the first port, then those of the second ... */
+    uint32_t gid_count;
+    char problem[256]; /* why none of them would be used */
+};
 
 #endif

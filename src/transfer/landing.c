@@ -332,6 +332,8 @@ static bool leg_complete(struct leg *leg)
     for (uint32_t i = 0; i < leg->copy.lane_count; i++) {
         bytes += atomic_load(&leg->copy.lanes[i].bytes);
         operations += atomic_load(&leg->copy.lanes[i].operations);
+        room->timeline.requests += atomic_load(&leg->copy.lanes[i].requests);
+        room->timeline.doorbells += atomic_load(&leg->copy.lanes[i].doorbells);
     }
     room->timeline.bytes += bytes;
     room->timeline.operations += operations;

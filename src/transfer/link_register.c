@@ -5,6 +5,7 @@
  * side and answers with its own memory and those that work. The acceptor checks the layouts, takes the
  * first of them that works from its side too, and says so in CHOICE, with the reason why earlier ones
  * were passed over; or refuses with both values that do not fit. Link thread only. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "link.h"
 #include "manager.h"
@@ -246,6 +247,9 @@ static void link_answer(struct link *link)
         const struct backend_entry *entry = link_listed(manager, keys[i].name);
         if (!link_offers(&link->peer->memory, keys[i].name))
             link_pass_over(link, keys[i].name, "the prefill side does not offer it");
+        else if (link->route && strcmp(link->route->avoided, keys[i].name) == 0 &&
+                 clock_now_ns() < link->route->avoided_until_ns)
+            link_pass_over(link, keys[i].name, link->route->avoided_why);
         else if (entry->ops->can_reach(manager, entry->state, link->peer, ERROR_BUFFER(why)) !=
                  BATON_OK)
             link_pass_over(link, keys[i].name, why);

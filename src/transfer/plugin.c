@@ -29,6 +29,7 @@ static const struct plugin_host plugin_host = {
     .endpoint_signal = endpoint_signal,
     .endpoint_wake = endpoint_wake,
     .endpoint_rail_lost = endpoint_rail_lost,
+    .endpoint_give_up = endpoint_give_up,
     .endpoint_hold = endpoint_hold,
     .endpoint_release = endpoint_release,
     .peer_backend_key = peer_backend_key,

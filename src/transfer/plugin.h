@@ -32,6 +32,7 @@ struct plugin_host {
     void (*endpoint_signal)(struct endpoint *endpoint, const uint8_t *bytes, uint32_t length);
     void (*endpoint_wake)(struct endpoint *endpoint);
     void (*endpoint_rail_lost)(struct endpoint *endpoint, uint32_t rail, const char *why);
+    void (*endpoint_give_up)(struct endpoint *endpoint, const char *why);
     struct endpoint *(*endpoint_hold)(struct endpoint *endpoint);
     void (*endpoint_release)(struct endpoint *endpoint);
     const struct wire_backend_key *(*peer_backend_key)(const struct peer *peer,

@@ -35,6 +35,9 @@ struct route {
     uint32_t backoff_ms;
     uint64_t keep_until_ns; /* reconnect on our own until then, for the other side's doubts */
     char trouble[WIRE_TEXT_MAX];
+    char avoided[16]; /* a backend that did not work with this rank, and why */
+    char avoided_why[160];
+    uint64_t avoided_until_ns;
 };
 
 struct site *site_find(struct manager *manager, const char *address);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define WORKER_EVENTS_MAX 64
-#define WORKER_JOBS_PER_TURN 256
+#define WORKER_JOBS_PER_TURN 32 /* a job may be a megabyte: descriptors wait that long */
 
 static _Thread_local struct worker *worker_self;
 

@@ -51,6 +51,33 @@ for backend in $backends; do
     done
 done
 
+echo "orders of a page"
+"$baton" bench transfer $small --backend tcp --src-tp 2 --dst-tp 1 --layout head,layer,paired \
+    --scatter prefill | check 3 src_tp=2
+"$baton" bench order --plan-only --model Llama-3-8B --json >"$scratch/order"
+python3 - "$scratch/order" <<'PYTHON'
+import json, sys
+rows = {}
+for row in map(json.loads, open(sys.argv[1])):
+    key = row["source"], row["destination"], row["pages"], row["src_tp"], row["dst_tp"]
+    rows[key] = row
+    page = row["requests_per_page"] * row["bytes_per_request"]
+    assert abs(page / 2097152 - 1) < 1e-6, row  # nothing is lost and nothing is sent twice
+def runs(order, *rest):
+    return rows[(order, order, "scattered", *rest)]["runs_per_page"]
+for order in "layer", "head", "paired":
+    assert 0.9 < runs(order, 1, 1) <= 1, order
+assert runs("layer", 2, 1) == 2 * 64 and runs("paired", 2, 1) == 2 * 32 and runs("head", 2, 1) == 2
+PYTHON
+"$baton" bench order --attention-only --model SmolLM2-135M --pool-bytes 24M --rounds 1 --json |
+    python3 -c '
+import json, sys
+rows = [json.loads(line) for line in sys.stdin]
+assert len(rows) == 8, rows
+for row in rows:
+    for name in ("layer_ratio", "head_ratio", "paired_ratio", "per_layer_seconds"):
+        assert row[name] > 0, row'
+
 echo "odd numbers: 3 pages of 13 bytes, one layer, two threads"
 "$baton" bench transfer --quiet --json --item-bytes 13 --pages 3 --layers 1 --iterations 1 \
     --rooms 3 --threads 2 --backend tcp | check 1 bytes=39

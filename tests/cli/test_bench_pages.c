@@ -12,24 +12,28 @@
 
 static char sentence[256];
 
-static struct bench_case case_of(uint64_t item_bytes, bool page_major, bool structured)
+static struct bench_case case_of(uint64_t item_bytes, enum order order, bool structured)
 {
     return (struct bench_case){.item_bytes = item_bytes,
                                .pages = 24,
                                .layers = 3,
                                .src_tp = 1,
                                .dst_tp = 1,
-                               .page_major = page_major,
+                               .order = order,
                                .structured = structured,
                                .seed = 5};
 }
 
 static const struct {
     uint64_t item_bytes;
-    bool page_major, structured;
+    enum order order;
+    bool structured;
 } shapes[] = {
-    {1536, false, false}, {1536, true, false}, {13, false, false}, /* not whole words */
-    {13, true, false},    {1536, false, true}, {1536, true, true},
+    {1536, ORDER_PER_LAYER, false}, {1536, ORDER_HEAD, false},
+    {13, ORDER_PER_LAYER, false}, /* not whole words */
+    {13, ORDER_HEAD, false},        {1536, ORDER_PER_LAYER, true},
+    {1536, ORDER_HEAD, true},       {1536, ORDER_LAYER, true},
+    {1536, ORDER_PAIRED, true},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
@@ -42,7 +46,7 @@ struct fixture {
 static void fixture_open(struct fixture *fixture, size_t shape, uint32_t rank, uint32_t tp)
 {
     fixture->work =
-        case_of(shapes[shape].item_bytes, shapes[shape].page_major, shapes[shape].structured);
+        case_of(shapes[shape].item_bytes, shapes[shape].order, shapes[shape].structured);
     assert_int_equal(bench_case_check(&fixture->work, ERROR_BUFFER(sentence)), 0);
     assert_int_equal(
         page_pool_open(&fixture->work, rank, tp, false, &fixture->pool, ERROR_BUFFER(sentence)),
@@ -151,10 +155,10 @@ static void test_exchanged_pages_and_layers_are_found(void **state)
 static void test_a_rank_holds_its_heads_of_the_whole(void **state)
 {
     (void)state;
-    for (int page_major = 0; page_major < 2; page_major++) {
+    for (size_t shape = 4; shape < SHAPES; shape++) {
         struct fixture whole, part;
-        fixture_open(&whole, page_major ? 5 : 4, 0, 1);
-        fixture_open(&part, page_major ? 5 : 4, 2, 4);
+        fixture_open(&whole, shape, 0, 1);
+        fixture_open(&part, shape, 2, 4);
         page_pool_fill(&whole.pool, whole.pages, 0, 24);
         page_pool_fill(&part.pool, part.pages, 0, 24);
         const baton_layout *big = &whole.pool.layout, *small = &part.pool.layout;
@@ -208,11 +212,11 @@ static void test_items_are_what_the_medium_sees(void **state)
     bench_case_items(&work, &bases, &item_bytes);
     assert_int_equal(bases, 3);
     assert_int_equal(item_bytes, 1536);
-    work.page_major = 1;
+    work.order = ORDER_HEAD;
     bench_case_items(&work, &bases, &item_bytes);
     assert_int_equal(bases, 1);
     assert_int_equal(item_bytes, 3 * 1536);
-    work.page_major = 0;
+    work.order = ORDER_PER_LAYER;
     work.structured = 1;
     bench_case_items(&work, &bases, &item_bytes);
     assert_int_equal(bases, 6);

@@ -34,7 +34,7 @@ expect 0 '^  --port N$' "$baton" bootstrap --help
 
 expect 2 'unknown command "benhc"; did you mean bench\?' "$baton" benhc
 expect 2 'unknown command "tranfer"; did you mean transfer\?' "$baton" bench tranfer
-expect 2 'which one\?; there are: transfer poll death' "$baton" bench
+expect 2 'which one\?; there are: transfer poll death order' "$baton" bench
 expect 2 'unknown command "quantum" \("baton help" lists them\)' "$baton" quantum
 expect 2 'unknown option --bakend; did you mean --backend\?' "$baton" bench transfer --bakend shm
 expect 2 'option --pages needs a value' "$baton" bench transfer --pages
@@ -66,7 +66,15 @@ if command -v groff >/dev/null; then
 fi
 
 expect 0 '^  tcp +works here' "$baton" info
-expect 0 '^  verbs +not built in' "$baton" info
+expect 0 '^  cuda_ipc +not built in' "$baton" info
+expect 0 '^RDMA devices$' "$baton" info
+# A folder without the plugin: said, and no reason to fail.
+mkdir "$scratch/empty"
+cp "$baton" "$scratch/empty/baton"
+expect 0 '^  none +libbaton_verbs.so is not installed' env BATON_PLUGINS="$scratch/empty" "$scratch/empty/baton" info
+expect 0 '^ +because libbaton_verbs.so is not installed .*looks\)$' env BATON_PLUGINS="$scratch/empty" "$scratch/empty/baton" info
+expect 2 'option --peer-dp-rank: "x" is no number|--peer-dp-rank' "$baton" info --peer-dp-rank x
+expect 1 'bootstrap address .nowhere. is not host:port' "$baton" info --peer nowhere
 "$baton" info --json | python3 -c '
 import json, sys
 info = json.loads(sys.stdin.read())
@@ -74,6 +82,11 @@ backends = {b["name"]: b for b in info["backends"]}
 assert backends["tcp"]["available"] and backends["tcp"]["built_in"], backends["tcp"]
 assert "shm" in backends and "cma" in backends, backends
 assert info["cores"] > 0 and info["memory_bytes"] > 0, info
+rdma = info["rdma"]
+assert rdma["ports"] or rdma["problem"], rdma
+for port in rdma["ports"]:
+    assert port["why"], port
+    assert {"device", "port", "state", "link_layer", "mtu", "speed_mbps", "rails", "gids"} <= set(port)
 for b in backends.values():
     assert b["available"] or b["why"], f"{b} is not available and does not say why"
 '

@@ -292,6 +292,46 @@ static void print_backend_info(void)
 }
 #undef TYPE
 
+#define TYPE baton_port_info
+static void print_port_info(void)
+{
+    BEGIN();
+    FIELD(struct_size);
+    FIELD(port);
+    FIELD(device);
+    FIELD(state);
+    FIELD(link_layer);
+    FIELD(lid);
+    FIELD(mtu);
+    FIELD(mtu_max);
+    FIELD(speed_mbps);
+    FIELD(max_sge);
+    FIELD(max_sge_read);
+    FIELD(max_requests);
+    FIELD(gid_count);
+    FIELD(rails);
+    FIELD(reserved);
+    FIELD(why);
+    end_struct();
+}
+#undef TYPE
+
+#define TYPE baton_gid_info
+static void print_gid_info(void)
+{
+    BEGIN();
+    FIELD(struct_size);
+    FIELD(index);
+    FIELD(gid);
+    FIELD(type);
+    FIELD(netdev);
+    FIELD(rails);
+    FIELD(reserved);
+    FIELD(why);
+    end_struct();
+}
+#undef TYPE
+
 #define CONSTANT(name) print_constant(#name, name)
 #define ERROR_CONSTANT(name, value, text) print_constant(#name, name);
 
@@ -328,6 +368,9 @@ static void print_constants(void)
     CONSTANT(BATON_REGION_SLOT);
     CONSTANT(BATON_REGION_WINDOW);
     CONSTANT(BATON_REGION_SEQUENCE);
+    CONSTANT(BATON_LINK_LAYER_UNKNOWN);
+    CONSTANT(BATON_LINK_LAYER_INFINIBAND);
+    CONSTANT(BATON_LINK_LAYER_ETHERNET);
 }
 
 int main(void)
@@ -347,6 +390,8 @@ int main(void)
     print_state_pages();
     print_receiver_init_options();
     print_backend_info();
+    print_port_info();
+    print_gid_info();
     printf("},\n\"constants\": {");
     separator = "";
     print_constants();

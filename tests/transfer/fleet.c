@@ -14,6 +14,13 @@
 #include <sys/wait.h>
 #include <time.h>
 
+int fleet_bound_ms(void)
+{
+    const char *patience = getenv("FLEET_PATIENCE");
+    int factor = patience ? atoi(patience) : 1;
+    return 20000 * (factor > 0 ? factor : 1);
+}
+
 uint64_t fleet_now_ms(void)
 {
     struct timespec now;
@@ -72,6 +79,7 @@ static int rank_open_manager(struct fleet_rank *rank, const struct fleet_options
     options.bootstrap_allow = text_or_null(from->allow);
     options.fingerprint = text_or_null(from->fingerprint);
     options.backends = text_or_null(from->backends);
+    options.ib_device = text_or_null(from->ib_device);
     options.key = text_or_null(from->key);
     options.tls_certificate = text_or_null(from->certificate);
     options.tls_key = text_or_null(from->certificate_key);
@@ -590,10 +598,22 @@ struct fleet_worker *fleet_start(void)
     return worker;
 }
 
+/* What became of a worker that does not answer any more. */
+static void worker_is_gone(const struct fleet_worker *worker, uint32_t op)
+{
+    int status = 0;
+    usleep(100 * 1000);
+    if (waitpid(worker->pid, &status, WNOHANG) == worker->pid)
+        fail_msg("order %u: worker %d ended with %s %d", op, worker->pid,
+                 WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    fail_msg("order %u: worker %d has closed its channel", op, worker->pid);
+}
+
 void fleet_tell(struct fleet_worker *worker, struct fleet_order order)
 {
     if (send(worker->channel, &order, sizeof(order), MSG_NOSIGNAL) != (ssize_t)sizeof(order))
-        fail_msg("worker %d takes no order %u: %s", worker->pid, order.op, strerror(errno));
+        worker_is_gone(worker, order.op);
 }
 
 struct fleet_reply fleet_answer(struct fleet_worker *worker)
@@ -603,7 +623,7 @@ struct fleet_reply fleet_answer(struct fleet_worker *worker)
     if (poll(&ready, 1, 3 * FLEET_BOUND_MS) <= 0)
         fail_msg("worker %d does not answer", worker->pid);
     if (read(worker->channel, &reply, sizeof(reply)) != (ssize_t)sizeof(reply))
-        fail_msg("worker %d has died", worker->pid);
+        worker_is_gone(worker, UINT32_MAX);
     return reply;
 }
 

@@ -22,9 +22,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define FLEET_BOUND_MS 20000
+#define FLEET_BOUND_MS fleet_bound_ms()
 #define FLEET_WORKERS_MAX 8
 
+int fleet_bound_ms(void);    /* 20 seconds; more where FLEET_PATIENCE (a factor) says so */
 uint64_t fleet_now_ms(void); /* the real clock, also where the library's is pushed */
 
 /* Waits for something that another thread or process is about to do. */
@@ -49,7 +50,7 @@ uint64_t fleet_now_ms(void); /* the real clock, also where the library's is push
 
 /* Plain data, so that it can be sent to a worker. Zeroes are the library's defaults; "" is NULL. */
 struct fleet_options {
-    char bootstrap[64], backends[128], fingerprint[32], key[32], allow[64];
+    char bootstrap[64], backends[128], fingerprint[32], key[32], allow[64], ib_device[64];
     char certificate[160], certificate_key[160], authority[160];
     uint32_t rank, tp_size, port, register_rank;
     uint32_t pages, page_bytes; /* opaque pages of one base; 0: 16 of 32 KiB: a few

@@ -405,7 +405,7 @@ static void test_a_bounded_wait_tells(void **state)
     assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
     assert_int_equal(baton_pollset_wait(set, &now, 1, FLEET_BOUND_MS), 1);
     assert_int_equal(now, BATON_FAILED);
-    assert_true(fleet_now_ms() - start < FLEET_BOUND_MS / 2);
+    assert_true(fleet_now_ms() - start < (uint64_t)FLEET_BOUND_MS / 2);
     pthread_join(thread, NULL);
     baton_pollset_close(set);
     baton_sender_close(sender);

@@ -4,8 +4,8 @@
  *   verbs       prefill writes into decode's pages and sends the ticket behind them
  *   verbs-read  decode reads prefill's pages when COMMIT says that they are ready
  *
- * Rails: rail k joins our port k with the peer's port k (each modulo its number of ports). A copy takes
- * those that are up, small ones only the least loaded.
+ * Rails: port k of ours is joined with port k of the peer's (each modulo its number of ports) where the
+ * two can talk at all. A copy takes the rails that are up, small ones only the least loaded.
  *
  * A SIGNAL: u8 kind | u8 rail | u8 mtu | u8 - | u32 life | u32 number | u32 sequence | u16 lid | u16 -
  *           | gid 16 | text */
@@ -18,12 +18,19 @@
 #include <string.h>
 
 #define SIGNAL_BYTES 36
-#define RAIL_PATIENCE_NS 5000000000ull  /* a step of the handshake takes no longer */
+#define RAIL_PATIENCE_NS 15000000000ull /* a step of the handshake takes no longer */
 #define RAIL_STABLE_NS 5000000000ull    /* up for so long: its failures are forgotten */
 #define RAIL_RETRY_MAX_NS 2000000000ull /* probed this often while it is down */
+#define RAIL_TRIES 3                    /* of every rail, before another backend is taken */
 #define SMALL_COPY_BYTES (512u << 10)   /* one rail is enough */
 
-enum signal_kind { SIGNAL_OFFER = 1, SIGNAL_ACCEPT = 2, SIGNAL_READY = 3, SIGNAL_BROKEN = 4 };
+enum signal_kind {
+    SIGNAL_OFFER = 1,
+    SIGNAL_ACCEPT = 2,
+    SIGNAL_READY = 3,
+    SIGNAL_BROKEN = 4,
+    SIGNAL_PROBED = 5,
+};
 
 const struct plugin_host *verbs_host;
 
@@ -75,12 +82,13 @@ static void rail_break(struct verbs_rail *rail, const char *why, bool tell)
         rail->failures = 0;
     rail->failures++;
     rail->ever_failed = true;
+    int level = strcmp(rail->why, why) == 0 ? 3 : 1; /* it is probed for ever: said once */
     snprintf(rail->why, sizeof(rail->why), "%s", why);
     pthread_mutex_lock(&rail->lock);
     snprintf(rail->text, sizeof(rail->text), "%s", why); /* for the lanes */
     pthread_mutex_unlock(&rail->lock);
-    if (verbs_host->log_enabled(1) && !rail->owner->stopped)
-        verbs_host->log_write(1, "verbs", "rail %u to %s is down: %s", rail->index,
+    if (verbs_host->log_enabled(level) && !rail->owner->stopped)
+        verbs_host->log_write(level, "verbs", "rail %u to %s is down: %s", rail->index,
                               rail->owner->endpoint ? rail->owner->endpoint->peer->name : "?",
                               why);
     if (tell)
@@ -91,12 +99,30 @@ static void rail_break(struct verbs_rail *rail, const char *why, bool tell)
         rail_deny(rail, why);
 }
 
+/* A new queue pair is about to be ordered: what is made from here on is not cut. */
+static void rail_order_pair(struct verbs_rail *rail)
+{
+    atomic_fetch_add_explicit(&rail->made, 1, memory_order_release);
+    pthread_mutex_lock(&rail->lock);
+    rail->cut = false;
+    pthread_mutex_unlock(&rail->lock);
+}
+
 static void rail_make_again(struct verbs_rail *rail)
 {
     rail->life++;
-    atomic_fetch_add_explicit(&rail->made, 1, memory_order_release);
+    rail_order_pair(rail);
     rail_enter(rail, VERBS_RAIL_MAKING);
     verbs_rail_order(rail, VERBS_ORDER_MAKE);
+}
+
+/* No rail has ever come up, and each was tried more than once. */
+static bool endpoint_is_hopeless(const struct verbs_endpoint *owner)
+{
+    for (uint32_t i = 0; i < owner->rail_count; i++)
+        if (owner->rails[i].ever_up || owner->rails[i].failures < RAIL_TRIES)
+            return false;
+    return true;
 }
 
 static void rail_dropped(struct verbs_rail *rail)
@@ -113,7 +139,11 @@ static void rail_dropped(struct verbs_rail *rail)
     rail->retry_ns = rail->since_ns + wait;
     if (owner->endpoint && owner->offers)
         verbs_host->endpoint_rail_lost(owner->endpoint, rail->index, rail->why);
-    if (owner->endpoint && !owner->stopped && owner->offers && !wait)
+    if (!owner->endpoint || owner->stopped || !owner->offers)
+        return;
+    if (endpoint_is_hopeless(owner))
+        verbs_host->endpoint_give_up(owner->endpoint, rail->why);
+    else if (!wait)
         rail_make_again(rail);
 }
 
@@ -126,7 +156,10 @@ static void rail_probe(struct verbs_rail *rail)
 static void rail_came_up(struct verbs_rail *rail)
 {
     rail_enter(rail, VERBS_RAIL_UP);
+    rail->ever_up = true;
     rail->why[0] = 0;
+    if (!rail->owner->offers)
+        rail_signal(rail, SIGNAL_PROBED, NULL);
     atomic_store_explicit(&rail->usable, true, memory_order_relaxed);
     if (verbs_host->log_enabled(2))
         verbs_host->log_write(2, "verbs", "rail %u to %s is up: %s port %d", rail->index,
@@ -167,14 +200,27 @@ static void rail_told(struct runtime_job *job)
         pthread_mutex_unlock(&rail->lock);
         rail_break(rail, text, true);
     }
-    if (news & VERBS_NEWS_FINISHED && --owner->rails_left == 0) {
-        struct manager *manager = owner->manager;
-        for (uint32_t i = 0; i < owner->rail_count; i++)
-            verbs_rail_free(&owner->rails[i]);
-        verbs_peer_free(&owner->theirs);
-        free(owner);
-        atomic_fetch_sub_explicit(&manager->worker_objects, 1, memory_order_release);
+}
+
+/* The worker's last touch of a rail was to post this. */
+static void rail_finished(struct runtime_job *job)
+{
+    struct verbs_rail *rail =
+        (struct verbs_rail *)((char *)job - offsetof(struct verbs_rail, finished));
+    struct verbs_endpoint *owner = rail->owner;
+    struct manager *manager = owner->manager;
+    if (atomic_load_explicit(&rail->told.queued, memory_order_acquire)) {
+        verbs_host->runtime_post(manager->runtime,
+                                 &rail->finished); /* behind it in the queue */
+        return;
     }
+    if (--owner->rails_left)
+        return;
+    for (uint32_t i = 0; i < owner->rail_count; i++)
+        verbs_rail_free(&owner->rails[i]);
+    verbs_peer_free(&owner->theirs);
+    free(owner);
+    atomic_fetch_sub_explicit(&manager->worker_objects, 1, memory_order_release);
 }
 
 /* ---- signals ---- */
@@ -192,7 +238,7 @@ static int rail_on_offer(struct verbs_rail *rail, uint32_t life,
     rail_break(rail, "the peer makes the queue pair anew", false);
     rail->life = life;
     rail_take_theirs(rail, theirs);
-    atomic_fetch_add_explicit(&rail->made, 1, memory_order_release);
+    rail_order_pair(rail);
     rail_enter(rail, VERBS_RAIL_JOINING);
     verbs_rail_order(rail, VERBS_ORDER_DROP | VERBS_ORDER_MAKE | VERBS_ORDER_JOIN);
     return BATON_OK;
@@ -239,6 +285,10 @@ static int verbs_signal(struct endpoint *endpoint, const uint8_t *bytes, uint32_
         else
             rail_enter(rail, VERBS_RAIL_UP);
         return BATON_OK;
+    case SIGNAL_PROBED:
+        if (life == rail->life)
+            rail->ever_up = true;
+        return BATON_OK;
     case SIGNAL_BROKEN:
         if (life >= rail->life) {
             snprintf(text, sizeof(text), "%.*s", (int)(length - SIGNAL_BYTES),
@@ -272,6 +322,26 @@ static void verbs_tick(struct endpoint *endpoint, uint64_t now_ns)
 
 /* ---- links ---- */
 
+/* Which ports become rails, the same on both sides. Returns how many; out: {ours, theirs} each. */
+static uint32_t pairs_make(const struct verbs_manager *mine, const struct verbs_peer *theirs,
+                           uint32_t out[VERBS_RAILS_MAX][2])
+{
+    uint32_t most =
+        mine->port_count > theirs->port_count ? mine->port_count : theirs->port_count;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < most; i++) {
+        uint32_t here = i % mine->port_count, there = i % theirs->port_count;
+        if (!verbs_ports_match(&mine->ports[here], &theirs->ports[there]))
+            continue;
+        if (out) {
+            out[count][0] = here;
+            out[count][1] = there;
+        }
+        count++;
+    }
+    return count;
+}
+
 static int verbs_can_reach(struct manager *manager, void *state, struct peer *peer,
                            struct error why)
 {
@@ -285,15 +355,20 @@ static int verbs_can_reach(struct manager *manager, void *state, struct peer *pe
     int code = verbs_peer_read(key, &theirs, why);
     if (code != BATON_OK)
         return BATON_EUNREACHABLE;
-    bool alike = false;
-    for (uint32_t i = 0; i < theirs.port_count; i++)
-        alike |= theirs.ports[i].link_layer == mine->ports[0].attributes.link_layer;
+    uint32_t rails = pairs_make(mine, &theirs, NULL);
+    const struct verbs_port *here = &mine->ports[0];
+    const struct verbs_peer_port *there = &theirs.ports[0];
+    if (!rails && here->attributes.link_layer != there->link_layer)
+        verbs_host->error_set(why, BATON_EUNREACHABLE,
+                              "one side has InfiniBand ports, the other Ethernet (RoCE) ports");
+    else if (!rails)
+        verbs_host->error_set(why, BATON_EUNREACHABLE,
+                              "%s has %s GID here, %s %s one there: name the GID index in "
+                              "ib_device (device:port:index)",
+                              here->name, verbs_address_kind(&here->gid), there->name,
+                              verbs_address_kind(&there->gid));
     verbs_peer_free(&theirs);
-    if (!alike)
-        return verbs_host->error_set(
-            why, BATON_EUNREACHABLE,
-            "one side has InfiniBand ports, the other Ethernet (RoCE) ports");
-    return BATON_OK;
+    return rails ? BATON_OK : BATON_EUNREACHABLE;
 }
 
 static int verbs_connect(struct endpoint *endpoint, struct error err)
@@ -313,17 +388,19 @@ static int verbs_connect(struct endpoint *endpoint, struct error err)
     owner->executes = owner->reads == owner->offers;
     int code = verbs_peer_read(
         verbs_host->peer_backend_key(endpoint->peer, endpoint->ops->name), &owner->theirs, err);
-    uint32_t rails = owner->mine->port_count > owner->theirs.port_count
-                         ? owner->mine->port_count
-                         : owner->theirs.port_count;
+    uint32_t pairs[VERBS_RAILS_MAX][2];
+    uint32_t rails = code == BATON_OK ? pairs_make(owner->mine, &owner->theirs, pairs) : 0;
+    if (code == BATON_OK && !rails)
+        code = verbs_host->error_set(err, BATON_EUNREACHABLE, "no two ports can talk");
     for (uint32_t i = 0; code == BATON_OK && i < rails; i++) {
         struct verbs_rail *rail = &owner->rails[owner->rail_count++];
         rail->owner = owner;
         rail->index = i;
-        rail->port = &owner->mine->ports[i % owner->mine->port_count];
-        rail->peer_port = i % owner->theirs.port_count;
+        rail->port = &owner->mine->ports[pairs[i][0]];
+        rail->peer_port = pairs[i][1];
         rail->worker = endpoint->workers[i] = manager->runtime->workers[i % workers];
         rail->told.run = rail_told;
+        rail->finished.run = rail_finished;
         code = verbs_rail_start(rail, err);
     }
     if (code != BATON_OK) {
@@ -386,12 +463,13 @@ static uint32_t verbs_spread(struct endpoint *endpoint, uint64_t bytes,
 
 /* ---- the tables ---- */
 
-#define VERBS_OPERATIONS                                                                \
-    .run_bytes_min = 0, .available = verbs_available, .open = verbs_open,               \
-    .close = verbs_close, .export_key = verbs_export_key, .can_reach = verbs_can_reach, \
-    .connect = verbs_connect, .stop = verbs_stop, .disconnect = verbs_disconnect,       \
-    .stream = verbs_no_stream, .signal = verbs_signal, .tick = verbs_tick,              \
-    .spread = verbs_spread, .copy = verbs_copy, .flush = verbs_flush, .revoke = verbs_revoke
+#define VERBS_OPERATIONS                                                                  \
+    .run_bytes_min = 0, .gather_max = VERBS_SGE_MAX, .available = verbs_available,        \
+    .open = verbs_open, .close = verbs_close, .export_key = verbs_export_key,             \
+    .can_reach = verbs_can_reach, .connect = verbs_connect, .stop = verbs_stop,           \
+    .disconnect = verbs_disconnect, .stream = verbs_no_stream, .signal = verbs_signal,    \
+    .tick = verbs_tick, .spread = verbs_spread, .copy = verbs_copy, .flush = verbs_flush, \
+    .revoke = verbs_revoke, .describe = verbs_describe
 
 static int verbs_no_stream(struct endpoint *endpoint, uint32_t index, int fd,
                            struct connection_rest *rest, struct error err)

@@ -2,6 +2,7 @@
 /* verbs: RDMA over reliable queue pairs. What the files of this plugin share.
  *
  *   verbs_port.c   a manager's devices: ports, GIDs, registered memory, the key in REGISTER
+ *   verbs_describe.c  the same devices in words, for `baton info`
  *   verbs_rail.c   a rail: one queue pair of a link, made, probed, cut and made again
  *   verbs_queue.c  what is posted to it: gather lists, doorbells, completions, immediates
  *   verbs.c        the two backends (verbs writes, verbs-read reads), signals between the halves
@@ -26,6 +27,7 @@
 #define VERBS_FLIGHT_BYTES (16u << 20) /* bounds how long an abort waits for completions */
 #define VERBS_INLINE_BYTES 128
 #define VERBS_WHY_MAX 240
+#define VERBS_GIDS_MAX 256
 
 extern const struct plugin_host *verbs_host;
 
@@ -52,6 +54,8 @@ struct verbs_port {
 struct verbs_manager {
     struct verbs_port ports[VERBS_RAILS_MAX];
     uint32_t port_count;
+    bool named;                 /* the ports were, in ib_device */
+    uint64_t fastest;           /* else: the speed of all of them */
     struct verbs_range *ranges; /* the manager's memory, ascending, neighbours joined */
     uint32_t range_count;
 };
@@ -71,7 +75,24 @@ struct verbs_peer {
     uint32_t *keys; /* [port][range] */
 };
 
-int verbs_available(char *why, size_t why_size);
+/* The better the higher; a port has either those of InfiniBand or those of RoCE. */
+enum verbs_gid_kind {
+    VERBS_GID_ROCE_V1 = 1, /* does not leave its Ethernet segment */
+    VERBS_GID_IPV6_LOCAL,
+    VERBS_GID_IPV6,
+    VERBS_GID_IPV4,
+    VERBS_GID_IB_LOCAL,
+    VERBS_GID_IB,
+};
+
+/* The ports that become rails: those named, or the fastest; no memory is registered. Close them whatever
+ * it returns. */
+int verbs_ports_open(struct verbs_manager *self, const char *ib_device, uint32_t rank,
+                     struct error err);
+void verbs_ports_close(struct verbs_manager *self);
+const char *verbs_port_trouble(enum ibv_port_state state); /* for one that is not active */
+uint64_t verbs_port_speed(const struct ibv_port_attr *attributes); /* Mb/s */
+enum verbs_gid_kind verbs_gid_kind(const struct ibv_gid_entry *entry);
 int verbs_open(struct manager *manager, void **state, struct error err);
 void verbs_close(struct manager *manager, void *state);
 int verbs_export_key(struct manager *manager, void *state, uint8_t **key, uint32_t *key_bytes,
@@ -83,6 +104,15 @@ void verbs_peer_free(struct verbs_peer *peer);
 uint32_t verbs_range_find(const struct verbs_range *ranges, uint32_t count, uint64_t address,
                           uint64_t length, uint32_t *hint);
 void verbs_gid_text(const union ibv_gid *gid, char *out, size_t size);
+/* Ports that can talk: the same link layer, and addresses of one kind. */
+bool verbs_ports_match(const struct verbs_port *mine, const struct verbs_peer_port *theirs);
+const char *verbs_address_kind(const union ibv_gid *gid);
+
+/* ---- verbs_describe.c ---- */
+
+int verbs_available(char *why, size_t why_size);
+int verbs_describe(const char *ib_device, uint32_t rank, struct baton_device_list *out,
+                   struct error err);
 
 /* ---- verbs_rail.c ---- */
 
@@ -111,7 +141,6 @@ enum verbs_news {
     VERBS_NEWS_JOINED = 1u << 2,
     VERBS_NEWS_PROBED = 1u << 3,
     VERBS_NEWS_BROKEN = 1u << 4, /* why is in rail->text */
-    VERBS_NEWS_FINISHED = 1u << 5,
 };
 
 /* What the two halves tell each other about one queue pair. */
@@ -146,7 +175,7 @@ struct verbs_rail {
     struct worker *worker;
 
     struct worker_job work;
-    struct runtime_job told;
+    struct runtime_job told, finished;
     _Atomic uint32_t orders, news;
     _Atomic uint32_t made;      /* queue pairs ordered so far: the link thread's count */
     _Atomic uint32_t told_made; /* of which one the news are: the worker's */
@@ -164,8 +193,8 @@ struct verbs_rail {
     uint32_t life; /* counts queue pairs; signals of another life are stale */
     uint32_t failures;
     uint64_t since_ns, retry_ns;
-    bool ever_failed;
-    char why[VERBS_WHY_MAX]; /* it is not up */
+    bool ever_failed, ever_up;
+    char why[VERBS_WHY_MAX]; /* it is not up, or was not the last time */
 
     /* owner: worker */
     uint32_t own_life; /* of the pair that exists: which `made` it is */

@@ -13,7 +13,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,6 @@
 
 #define KEY_VERSION 1u
 #define KEY_PORT_BYTES 44
-#define GIDS_MAX 256
 
 /* ---- GIDs ---- */
 
@@ -32,24 +30,23 @@ void verbs_gid_text(const union ibv_gid *gid, char *out, size_t size)
     snprintf(out, size, "%s", text);
 }
 
-/* Routable before link-local, RoCE v2 before v1: the higher the better, 0 is unusable. */
-static int gid_rank(const struct ibv_gid_entry *entry)
+enum verbs_gid_kind verbs_gid_kind(const struct ibv_gid_entry *entry)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     bool local = entry->gid.raw[0] == 0xfe && (entry->gid.raw[1] & 0xc0) == 0x80;
     if (entry->gid_type == IBV_GID_TYPE_IB)
-        return local ? 1 : 2;
+        return local ? VERBS_GID_IB_LOCAL : VERBS_GID_IB;
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
-        return 1; /* version 1 does not leave its Ethernet segment */
+        return VERBS_GID_ROCE_V1;
     if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0)
-        return 4;
-    return local ? 2 : 3;
+        return VERBS_GID_IPV4;
+    return local ? VERBS_GID_IPV6_LOCAL : VERBS_GID_IPV6;
 }
 
 static int port_choose_gid(struct verbs_port *port, struct error err)
 {
-    struct ibv_gid_entry entries[GIDS_MAX];
-    ssize_t count = ibv_query_gid_table(port->context, entries, GIDS_MAX, 0);
+    struct ibv_gid_entry entries[VERBS_GIDS_MAX];
+    ssize_t count = ibv_query_gid_table(port->context, entries, VERBS_GIDS_MAX, 0);
     int best = 0, wanted = port->gid_index;
     if (count < 0)
         return verbs_host->error_set(err, BATON_ESYSTEM, "%s: cannot read the GID table: %s",
@@ -57,7 +54,7 @@ static int port_choose_gid(struct verbs_port *port, struct error err)
     for (ssize_t i = 0; i < count; i++) {
         if ((int)entries[i].port_num != port->number)
             continue;
-        int rank = gid_rank(&entries[i]);
+        int rank = (int)verbs_gid_kind(&entries[i]);
         bool named = wanted >= 0 && (int)entries[i].gid_index == wanted;
         if (named || (wanted < 0 && rank > best)) {
             best = named ? INT32_MAX : rank;
@@ -77,9 +74,25 @@ static int port_choose_gid(struct verbs_port *port, struct error err)
                                                port->name, port->number);
 }
 
+const char *verbs_address_kind(const union ibv_gid *gid)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (memcmp(gid->raw, mapped, sizeof(mapped)) == 0)
+        return "an IPv4";
+    return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? "a link-local" : "an IPv6";
+}
+
+bool verbs_ports_match(const struct verbs_port *mine, const struct verbs_peer_port *theirs)
+{
+    if (mine->attributes.link_layer != theirs->link_layer)
+        return false;
+    return theirs->link_layer != IBV_LINK_LAYER_ETHERNET ||
+           strcmp(verbs_address_kind(&mine->gid), verbs_address_kind(&theirs->gid)) == 0;
+}
+
 /* ---- ports ---- */
 
-static const char *port_state_text(enum ibv_port_state state)
+const char *verbs_port_trouble(enum ibv_port_state state)
 {
     switch (state) {
     case IBV_PORT_DOWN: return "down: is the cable in, is the interface up?";
@@ -89,7 +102,7 @@ static const char *port_state_text(enum ibv_port_state state)
     }
 }
 
-static uint64_t port_speed(const struct ibv_port_attr *attributes)
+uint64_t verbs_port_speed(const struct ibv_port_attr *attributes)
 {
     static const uint32_t lanes[] = {[1] = 1, [2] = 4, [4] = 8, [8] = 12, [16] = 2};
     static const uint32_t mbps[] = {[1] = 2500,   [2] = 5000,   [4] = 10000,  [8] = 10312,
@@ -114,7 +127,7 @@ static int port_find_number(struct verbs_port *port, struct error err)
         }
     }
     return verbs_host->error_set(err, BATON_EUNREACHABLE, "%s port %d is %s", port->name, last,
-                                 port_state_text(seen));
+                                 verbs_port_trouble(seen));
 }
 
 static void port_close(struct verbs_port *port, uint32_t range_count)
@@ -159,31 +172,52 @@ static int port_open(struct verbs_port *port, struct ibv_device *device,
 
 /* ---- which ports ---- */
 
+/* 1 where it cannot be asked: opening the port will say why. */
+static int device_port_count(struct ibv_device *device)
+{
+    struct ibv_context *context = ibv_open_device(device);
+    struct ibv_device_attr attributes = {.phys_port_cnt = 1};
+    if (context && ibv_query_device(context, &attributes) != 0)
+        attributes.phys_port_cnt = 1;
+    if (context)
+        ibv_close_device(context);
+    return attributes.phys_port_cnt;
+}
+
+/* Keeps the port that was just opened behind the others if it is as fast as they are, alone if it
+ * is faster. */
+static void port_consider(struct verbs_manager *self)
+{
+    struct verbs_port *port = &self->ports[self->port_count];
+    uint64_t speed = verbs_port_speed(&port->attributes);
+    if (speed < self->fastest) {
+        port_close(port, 0);
+        return;
+    }
+    if (speed > self->fastest) {
+        struct verbs_port faster = *port;
+        for (uint32_t k = 0; k < self->port_count; k++)
+            port_close(&self->ports[k], 0);
+        self->ports[0] = faster;
+        self->port_count = 0;
+        self->fastest = speed;
+    }
+    self->port_count++;
+}
+
 /* Nothing was named: every port that is up and as fast as the fastest. */
 static int ports_choose_fastest(struct verbs_manager *self, struct ibv_device **devices,
                                 int count, struct error err)
 {
-    struct device_choice any = {.gid_index = -1};
-    uint64_t fastest = 0;
     char why[VERBS_WHY_MAX] = "there is no RDMA device";
-    for (int i = 0; i < count && self->port_count < VERBS_RAILS_MAX; i++) {
-        struct verbs_port *port = &self->ports[self->port_count];
-        if (port_open(port, devices[i], &any, ERROR_BUFFER(why)) != BATON_OK)
-            continue;
-        uint64_t speed = port_speed(&port->attributes);
-        if (speed < fastest) {
-            port_close(port, 0);
-            continue;
+    for (int i = 0; i < count; i++) {
+        int ports = device_port_count(devices[i]);
+        for (int number = 1; number <= ports && self->port_count < VERBS_RAILS_MAX; number++) {
+            struct device_choice choice = {.port = number, .gid_index = -1};
+            struct verbs_port *port = &self->ports[self->port_count];
+            if (port_open(port, devices[i], &choice, ERROR_BUFFER(why)) == BATON_OK)
+                port_consider(self);
         }
-        if (speed > fastest) {
-            struct verbs_port faster = *port;
-            for (uint32_t k = 0; k < self->port_count; k++)
-                port_close(&self->ports[k], 0);
-            self->ports[0] = faster;
-            self->port_count = 0;
-            fastest = speed;
-        }
-        self->port_count++;
     }
     return self->port_count ? BATON_OK
                             : verbs_host->error_set(err, BATON_EUNSUPPORTED, "%s", why);
@@ -211,18 +245,18 @@ static int ports_open_named(struct verbs_manager *self, struct ibv_device **devi
     return BATON_OK;
 }
 
-static int ports_open(struct verbs_manager *self, const struct manager *manager,
-                      struct error err)
+int verbs_ports_open(struct verbs_manager *self, const char *ib_device, uint32_t rank,
+                     struct error err)
 {
     struct device_choice choices[VERBS_RAILS_MAX];
     uint32_t choice_count = 0;
-    const char *text = manager->config.ib_device;
-    if (!text[0])
-        text = getenv("BATON_IB_DEVICE");
-    int code = verbs_host->device_list_parse(text, manager->config.rank, choices,
-                                             VERBS_RAILS_MAX, &choice_count, err);
+    if (!ib_device || !ib_device[0])
+        ib_device = getenv("BATON_IB_DEVICE");
+    int code = verbs_host->device_list_parse(ib_device, rank, choices, VERBS_RAILS_MAX,
+                                             &choice_count, err);
     if (code != BATON_OK)
         return code;
+    self->named = choice_count > 0;
     int count = 0;
     struct ibv_device **devices = ibv_get_device_list(&count);
     if (!devices)
@@ -234,18 +268,11 @@ static int ports_open(struct verbs_manager *self, const struct manager *manager,
     return code;
 }
 
-int verbs_available(char *why, size_t why_size)
+void verbs_ports_close(struct verbs_manager *self)
 {
-    int count = 0;
-    struct ibv_device **devices = ibv_get_device_list(&count);
-    if (devices)
-        ibv_free_device_list(devices);
-    if (count > 0) {
-        why[0] = 0;
-        return 0;
-    }
-    snprintf(why, why_size, "no RDMA device (is its driver loaded? `ibv_devices` lists them)");
-    return -1;
+    for (uint32_t i = 0; i < self->port_count; i++)
+        port_close(&self->ports[i], self->range_count);
+    self->port_count = 0;
 }
 
 /* ---- memory ---- */
@@ -324,7 +351,7 @@ int verbs_open(struct manager *manager, void **state, struct error err)
     struct verbs_manager *self = calloc(1, sizeof(*self));
     if (!self)
         return verbs_host->error_set(err, BATON_ENOMEM, "out of memory for devices");
-    int code = ports_open(self, manager, err);
+    int code = verbs_ports_open(self, manager->config.ib_device, manager->config.rank, err);
     if (code == BATON_OK)
         code = ranges_collect(self, manager, err);
     for (uint32_t i = 0; code == BATON_OK && i < self->port_count; i++)
@@ -341,8 +368,7 @@ void verbs_close(struct manager *manager, void *state)
 {
     struct verbs_manager *self = state;
     (void)manager;
-    for (uint32_t i = 0; i < self->port_count; i++)
-        port_close(&self->ports[i], self->range_count);
+    verbs_ports_close(self);
     free(self->ranges);
     free(self);
 }

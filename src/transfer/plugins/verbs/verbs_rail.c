@@ -6,7 +6,7 @@
  *            -- OFFER (number, sequence, GID, MTU) -->  MAKE, JOIN (to ready-to-send)
  *   JOIN     <-- ACCEPT --------------------------
  *            -- READY ---------------------------->     PROBE: an empty write over the wire
- *                                                       and only then lanes may use it
+ *            <-- PROBED --------------------------     and only then lanes may use it
  *
  * Whoever sees it break says BROKEN. Each side then cuts its own queue pair at once, on the link
  * thread: nothing that is still on the wire is stored after that, and FENCED, which comes behind
@@ -24,8 +24,8 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 
-/* The driver's own patience is short (about half a second): 7 retries mean for ever on some devices. */
-#define RAIL_TIMEOUT 14
+/* The driver's own patience is some two seconds: 7 retries mean for ever on some devices. */
+#define RAIL_TIMEOUT 16 /* 4.096 us * 2^16 = 0.27 s for each of the retries */
 #define RAIL_RETRIES 6
 #define RAIL_RNR_FOR_EVER 7
 #define RAIL_RNR_TIMER 12 /* 0.64 ms */
@@ -136,7 +136,6 @@ static bool rail_make_queue(struct verbs_rail *rail)
     rail->inline_max = least(wanted.cap.max_inline_data, VERBS_INLINE_BYTES);
     pthread_mutex_lock(&rail->lock);
     rail->pair = pair;
-    rail->cut = false;
     pthread_mutex_unlock(&rail->lock);
     return true;
 }
@@ -192,6 +191,19 @@ static bool rail_make(struct verbs_rail *rail)
     return true;
 }
 
+/* It may have been cut while we connected it: then it must not stay open, and DROP follows. The peer
+ * does not use it before READY, which is not sent for such a one. */
+static bool rail_is_wanted(struct verbs_rail *rail)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    pthread_mutex_lock(&rail->lock);
+    bool cut = rail->cut;
+    if (cut)
+        ibv_modify_qp(rail->pair, &reset, IBV_QP_STATE);
+    pthread_mutex_unlock(&rail->lock);
+    return !cut;
+}
+
 static bool rail_join(struct verbs_rail *rail)
 {
     const struct verbs_port *port = rail->port;
@@ -244,7 +256,7 @@ static bool rail_join(struct verbs_rail *rail)
     if (failed)
         verbs_rail_broken(rail, "%s: the queue pair to %s does not start: %s", port->name,
                           there, strerror(failed > 0 ? failed : errno));
-    return !failed;
+    return !failed && rail_is_wanted(rail);
 }
 
 /* The worker: what the link thread wants, in the order in which it makes sense. */
@@ -258,7 +270,7 @@ static void rail_work(struct worker_job *job)
     if (orders & (VERBS_ORDER_DENY | VERBS_ORDER_FINISH))
         verbs_waiting_fail(rail);
     if (orders & VERBS_ORDER_FINISH) {
-        verbs_rail_tell(rail, VERBS_NEWS_FINISHED); /* the last touch */
+        verbs_host->runtime_post(rail->owner->manager->runtime, &rail->finished);
         return;
     }
     if (orders & VERBS_ORDER_MAKE && rail_make(rail) && !(orders & VERBS_ORDER_JOIN))
