@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the AVX2 and the AVX-512 kernels have in common: reading packed blocks, 8 outputs (c = 0 or
+ * 1: the panel's first or second half) at a time. */
+#ifndef BATON_ENGINE_AVX_WEIGHTS_H
+#define BATON_ENGINE_AVX_WEIGHTS_H
+
+#include "cpu_kernels.h"
+
+#include <immintrin.h>
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE uint32_t avx_block_bytes(enum packed_format format)
+{
+    switch (format) {
+    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
+    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
+    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
+    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
+    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
+    default: return sizeof(struct packed_q8_half_blocks);
+    }
+}
+
+static ALWAYS_INLINE bool avx_has_nibbles(enum packed_format format)
+{
+    return format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q4_FLOAT;
+}
+
+/* The quants are the last part of every block. */
+static ALWAYS_INLINE const uint8_t *avx_quants_at(enum packed_format format,
+                                                  const uint8_t *block)
+{
+    return block + avx_block_bytes(format) - (avx_has_nibbles(format) ? 256 : 512);
+}
+
+static ALWAYS_INLINE __m256 avx_halves(const uint16_t *halves)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves));
+}
+
+static ALWAYS_INLINE __m256 avx_scale(enum packed_format format, const uint8_t *block, int half,
+                                      int c)
+{
+    if (format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q8_HALF)
+        return avx_halves((const uint16_t *)(const void *)block + 8 * c);
+    return _mm256_loadu_ps((const float *)(const void *)block + half * PANEL_OUTPUTS + 8 * c);
+}
+
+static ALWAYS_INLINE __m256 avx_minimum(enum packed_format format, const uint8_t *block, int c)
+{
+    if (format == PACKED_Q4_HALF)
+        return avx_halves((const uint16_t *)(const void *)block + PANEL_OUTPUTS + 8 * c);
+    return _mm256_loadu_ps((const float *)(const void *)block + PANEL_OUTPUTS + 8 * c);
+}
+
+/* Inputs of group g (0..7), as signed bytes. */
+static ALWAYS_INLINE __m256i avx_quants(enum packed_format format, const uint8_t *block, int g,
+                                        int c)
+{
+    const uint8_t *at = avx_quants_at(format, block) + 32 * c;
+    if (!avx_has_nibbles(format))
+        return _mm256_loadu_si256((const __m256i *)(const void *)(at + 64 * g));
+    __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)(at + 64 * (g & 3)));
+    if (g >= 4)
+        both = _mm256_srli_epi16(both, 4);
+    __m256i quants = _mm256_and_si256(both, _mm256_set1_epi8(15));
+    return format == PACKED_Q4_CENTRED ? _mm256_sub_epi8(quants, _mm256_set1_epi8(8)) : quants;
+}
+
+/* The scales and minima of a ready block. */
+static ALWAYS_INLINE void avx_prepare_scales(enum packed_format format, const uint8_t *block,
+                                             struct ready_block *out)
+{
+    for (int c = 0; c < 2; c++) {
+        _mm256_storeu_ps(out->scale[0] + 8 * c, avx_scale(format, block, 0, c));
+        if (format == PACKED_Q8_HALF_BLOCKS)
+            _mm256_storeu_ps(out->scale[1] + 8 * c, avx_scale(format, block, 1, c));
+        if (block_kind_of(format) == BLOCK_MINIMA)
+            _mm256_storeu_ps(out->minimum + 8 * c, avx_minimum(format, block, c));
+    }
+}
+
+#endif

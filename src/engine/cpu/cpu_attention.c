@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* K and V into their pages, and attention out of them. A tile of keys and values (64 positions
+ * from a multiple of 64 on) is read from the pages once, as floats, for up to ATTENTION_ROWS rows
+ * of a sequence and all query heads of the KV head; then each query folds it into its softmax.
+ *
+ * What a row gets is the same whoever else is there: tiles begin at absolute positions, a row takes
+ * exactly its own positions of its last tile, and keys and values always come from the page, rounded
+ * to its type, also those that this very step has written. */
+#include "cpu_device.h"
+#include "number.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+static void store_head(const struct cpu_device *cpu, enum page_element element,
+                       const float *values, uint32_t count, void *to)
+{
+    if (element == PAGE_ELEMENT_F16) {
+        cpu->kernels->store_half(values, count, to);
+    } else if (element == PAGE_ELEMENT_F32) {
+        memcpy(to, values, count * sizeof(float));
+    } else {
+        uint16_t *out = to;
+        for (uint32_t i = 0; i < count; i++)
+            out[i] = bfloat_from_float(values[i]);
+    }
+}
+
+static void load_elements(const struct cpu_device *cpu, enum page_element element,
+                          const void *from, uint32_t count, float *values)
+{
+    if (element == PAGE_ELEMENT_F16) {
+        cpu->kernels->load_half(from, count, values);
+    } else if (element == PAGE_ELEMENT_F32) {
+        memcpy(values, from, count * sizeof(float));
+    } else {
+        const uint16_t *in = from;
+        for (uint32_t i = 0; i < count; i++)
+            values[i] = float_from_bfloat(in[i]);
+    }
+}
+
+/* Positions [begin, end) of one head's keys or values. */
+static void load_positions(const struct cpu_device *cpu, const struct device_heads *heads,
+                           const int32_t *pages, uint32_t layer, uint32_t kv, uint32_t head,
+                           uint32_t begin, uint32_t end, float *values)
+{
+    const struct page_layout *layout = heads->layout;
+    uint32_t per_page = layout->shape.tokens_per_page, dim = heads->head_dim;
+    while (begin < end) {
+        uint32_t token = begin % per_page, count = per_page - token;
+        if (count > end - begin)
+            count = end - begin;
+        const char *from = page_layout_address(layout, heads->pages, pages[begin / per_page],
+                                               layer, kv, head, token);
+        if (layout->token_stride == layout->head_bytes) {
+            load_elements(cpu, layout->shape.element, from, count * dim, values);
+        } else {
+            for (uint32_t t = 0; t < count; t++)
+                load_elements(cpu, layout->shape.element, from + t * layout->token_stride, dim,
+                              values + t * dim);
+        }
+        values += (uint64_t)count * dim;
+        begin += count;
+    }
+}
+
+/* ---- storing -------------------------------------------------------------------------------- */
+
+static void turn_head(const struct cpu_device *cpu, const struct device_rows *rows,
+                      const struct device_heads *heads, const float *head_norm, uint32_t row,
+                      float *head)
+{
+    uint32_t dim = heads->head_dim;
+    const float *cosine = rows->cosine + (uint64_t)row * (dim / 2);
+    const float *sine = rows->sine + (uint64_t)row * (dim / 2);
+    if (head_norm)
+        cpu->kernels->norm(head, head_norm, heads->epsilon, dim, head);
+    if (heads->rotate_pairs)
+        cpu->kernels->rotate_pairs(head, cosine, sine, dim);
+    else
+        cpu->kernels->rotate_halves(head, cosine, sine, dim);
+}
+
+/* One KV head of one row, and the query heads that use it. */
+static void store_row_head(const struct cpu_device *cpu, const struct device_rows *rows,
+                           const struct device_heads *heads, uint32_t layer,
+                           const struct device_sequence *sequence, uint32_t row, uint32_t head,
+                           float *q, float *k, const float *v)
+{
+    const struct page_layout *layout = heads->layout;
+    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
+    uint32_t position = sequence->position + row - sequence->first_row;
+    uint32_t per_page = layout->shape.tokens_per_page;
+    int32_t page = sequence->pages[position / per_page];
+    float *row_q = q + ((uint64_t)row * heads->q_heads + head * group) * dim;
+    float *row_k = k + ((uint64_t)row * heads->kv_heads + head) * dim;
+    const float *row_v = v + ((uint64_t)row * heads->kv_heads + head) * dim;
+    for (uint32_t i = 0; i < group; i++)
+        turn_head(cpu, rows, heads, heads->q_norm, row, row_q + i * dim);
+    turn_head(cpu, rows, heads, heads->k_norm, row, row_k);
+    store_head(
+        cpu, layout->shape.element, row_k, dim,
+        page_layout_address(layout, heads->pages, page, layer, 0, head, position % per_page));
+    store_head(
+        cpu, layout->shape.element, row_v, dim,
+        page_layout_address(layout, heads->pages, page, layer, 1, head, position % per_page));
+}
+
+void cpu_store_kv(struct device *device, struct seat seat, const struct device_rows *rows,
+                  const struct device_heads *heads, uint32_t layer, float *q, float *k,
+                  const float *v)
+{
+    struct cpu_device *cpu = cpu_device_of(device);
+    struct span share = span_of(rows->count * heads->kv_heads, seat.index, seat.members);
+    const struct device_sequence *sequence = rows->sequences;
+    for (uint32_t i = share.begin; i < share.end; i++) {
+        uint32_t row = i / heads->kv_heads;
+        while (row >= sequence->first_row + sequence->row_count)
+            sequence++;
+        store_row_head(cpu, rows, heads, layer, sequence, row, i % heads->kv_heads, q, k, v);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+/* Rows [row, row + count) of a sequence and one KV head. */
+struct attention_task {
+    const struct device_sequence *sequence;
+    uint32_t row, count; /* of the step */
+    uint32_t position;   /* of the first row */
+    uint32_t head;
+};
+
+/* The tile that begins at `begin`, as far as the task's last row sees it; returns where it ends. */
+static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                          const struct device_heads *heads, const struct attention_task *task,
+                          uint32_t layer, uint32_t begin)
+{
+    const int32_t *pages = task->sequence->pages;
+    uint32_t last = task->position + task->count;
+    uint32_t end = begin + ATTENTION_TILE < last ? begin + ATTENTION_TILE : last;
+    load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
+    load_positions(cpu, heads, pages, layer, 1, task->head, begin, end,
+                   scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
+    return end;
+}
+
+/* One tile into every query that sees some of it: all at once where all see the whole of it. */
+static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                        const struct device_heads *heads, const struct attention_task *task,
+                        uint32_t begin, uint32_t end)
+{
+    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
+    const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
+    float scale = 1.0f / sqrtf((float)dim);
+    bool whole = task->position + 1 >= end;
+    uint32_t together = whole ? task->count : 1;
+    for (uint32_t r = 0; r < task->count; r += together) {
+        uint32_t limit = task->position + r + 1;
+        if (limit > begin)
+            cpu->kernels->attend(scratch->queries + r * group, together * group, scale, keys,
+                                 values, (limit < end ? limit : end) - begin, dim,
+                                 scratch->state_of + r * group, begin == 0);
+    }
+}
+
+/* The softmax's division, and the result into the activations; as floats only, where the part of
+ * one KV head is not whole blocks. */
+static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                        const struct device_heads *heads, const struct attention_task *task,
+                        struct device_activations *out)
+{
+    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
+    uint32_t width = group * dim, column = task->head * width;
+    for (uint32_t r = 0; r < task->count; r++) {
+        uint32_t row = task->row + r;
+        float *to = out->values + (uint64_t)row * out->columns + column;
+        for (uint32_t i = 0; i < group; i++) {
+            const struct attention_state *state = &scratch->states[r * group + i];
+            float inverse = 1.0f / state->sum;
+            for (uint32_t d = 0; d < dim; d++)
+                to[i * dim + d] = state->weighted[d] * inverse;
+        }
+        if (width % PACKED_BLOCK == 0)
+            cpu_activations_set(cpu, out, row, column, column + width, to);
+    }
+}
+
+static void set_queries(const struct cpu_scratch *scratch, const struct device_heads *heads,
+                        const float *q, const struct attention_task *task)
+{
+    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
+    for (uint32_t i = 0; i < task->count * group; i++) {
+        uint64_t row = task->row + i / group, head = task->head * group + i % group;
+        scratch->queries[i] = q + (row * heads->q_heads + head) * dim;
+        scratch->states[i].weighted = scratch->weighted + (uint64_t)i * dim;
+    }
+}
+
+static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                        const struct device_heads *heads, uint32_t layer, const float *q,
+                        const struct attention_task *task, struct device_activations *out)
+{
+    uint32_t last = task->position + task->count;
+    set_queries(scratch, heads, q, task);
+    for (uint32_t begin = 0; begin < last; begin += ATTENTION_TILE) {
+        uint32_t end = load_tile(cpu, scratch, heads, task, layer, begin);
+        attend_tile(cpu, scratch, heads, task, begin, end);
+    }
+    finish_task(cpu, scratch, heads, task, out);
+}
+
+/* Walks through the tasks in their order; one that is not there ends it. */
+static bool next_task(const struct device_rows *rows, uint32_t kv_heads,
+                      struct attention_task *task)
+{
+    if (++task->head < kv_heads)
+        return true;
+    task->head = 0;
+    const struct device_sequence *sequence = task->sequence;
+    task->row += task->count;
+    if (task->row == sequence->first_row + sequence->row_count) {
+        if (++sequence == rows->sequences + rows->sequence_count)
+            return false;
+        task->sequence = sequence;
+    }
+    uint32_t left = sequence->first_row + sequence->row_count - task->row;
+    task->count = left < ATTENTION_ROWS ? left : ATTENTION_ROWS;
+    task->position = sequence->position + task->row - sequence->first_row;
+    return true;
+}
+
+static struct attention_task before_first(const struct device_rows *rows, uint32_t kv_heads)
+{
+    /* As if the rows before the first had just been done. */
+    return (struct attention_task){.sequence = rows->sequences, .head = kv_heads};
+}
+
+static uint64_t task_cost(const struct attention_task *task)
+{
+    return (uint64_t)task->count * (task->position + task->count);
+}
+
+static void attend_tasks(struct cpu_device *cpu, struct seat seat,
+                         const struct device_rows *rows, const struct device_heads *heads,
+                         uint32_t layer, const float *q, struct device_activations *out)
+{
+    struct attention_task task = before_first(rows, heads->kv_heads);
+    uint64_t total = 0, passed = 0;
+    while (next_task(rows, heads->kv_heads, &task))
+        total += task_cost(&task);
+    task = before_first(rows, heads->kv_heads);
+    while (next_task(rows, heads->kv_heads, &task)) {
+        uint64_t cost = task_cost(&task), middle = passed + cost / 2;
+        passed += cost;
+        if (middle * seat.members / total == seat.index)
+            attend_task(cpu, cpu_scratch_of(cpu, seat), heads, layer, q, &task, out);
+    }
+}
+
+/* ---- one row, divided by tiles ---------------------------------------------------------------
+ * A single stream has a task for each KV head, which may be fewer than the threads, and its context
+ * may be long. So its tiles are divided, each keeps its own sums, and then they are folded in the
+ * same order and by the same operations as when one thread does it all. */
+
+#define DIVIDED_TILES 4 /* from so many on */
+
+static bool is_divided(const struct device_rows *rows, struct seat seat)
+{
+    return seat.members > 1 && rows->count == 1 &&
+           rows->sequences->position / ATTENTION_TILE >= DIVIDED_TILES;
+}
+
+static void attend_divided(struct cpu_device *cpu, struct seat seat,
+                           const struct device_rows *rows, const struct device_heads *heads,
+                           uint32_t layer, const float *q)
+{
+    const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
+    struct attention_state *states = cpu->tiles[seat.rank].states;
+    uint32_t group = heads->q_heads / heads->kv_heads, dim = heads->head_dim;
+    uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
+    struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
+    struct span share = span_of(tiles * heads->kv_heads, seat.index, seat.members);
+    for (uint32_t i = share.begin; i < share.end; i++) {
+        uint32_t tile = i % tiles, begin = tile * ATTENTION_TILE;
+        struct attention_state **of_tile = scratch->tile_states;
+        task.head = i / tiles;
+        uint32_t end = load_tile(cpu, scratch, heads, &task, layer, begin);
+        set_queries(scratch, heads, q, &task);
+        for (uint32_t j = 0; j < group; j++)
+            of_tile[j] = &states[(uint64_t)tile * heads->q_heads + task.head * group + j];
+        cpu->kernels->attend(scratch->queries, group, 1.0f / sqrtf((float)dim), scratch->tile,
+                             scratch->tile + (uint64_t)ATTENTION_TILE * dim, end - begin, dim,
+                             of_tile, true);
+    }
+}
+
+static void fold_divided(struct cpu_device *cpu, struct seat seat,
+                         const struct device_rows *rows, const struct device_heads *heads,
+                         struct device_activations *out)
+{
+    const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
+    const struct attention_state *states = cpu->tiles[seat.rank].states;
+    uint32_t group = heads->q_heads / heads->kv_heads, dim = heads->head_dim;
+    uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
+    struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
+    struct span share = span_of(heads->kv_heads, seat.index, seat.members);
+    for (task.head = share.begin; task.head < share.end; task.head++) {
+        for (uint32_t j = 0; j < group; j++) {
+            const struct attention_state *of_head = states + task.head * group + j;
+            struct attention_state *state = &scratch->states[j];
+            state->largest = of_head->largest;
+            state->sum = of_head->sum;
+            state->weighted = scratch->weighted + (uint64_t)j * dim;
+            memcpy(state->weighted, of_head->weighted, dim * sizeof(float));
+            for (uint32_t t = 1; t < tiles; t++)
+                cpu->kernels->fold(&of_head[(uint64_t)t * heads->q_heads], dim, state);
+        }
+        finish_task(cpu, scratch, heads, &task, out);
+    }
+}
+
+void cpu_attend(struct device *device, struct seat seat, const struct device_rows *rows,
+                const struct device_heads *heads, uint32_t layer, const float *q,
+                struct device_activations *out)
+{
+    struct cpu_device *cpu = cpu_device_of(device);
+    if (is_divided(rows, seat)) {
+        attend_divided(cpu, seat, rows, heads, layer, q);
+        device->ops->sync(device, seat);
+        fold_divided(cpu, seat, rows, heads, out);
+    } else {
+        attend_tasks(cpu, seat, rows, heads, layer, q, out);
+    }
+    if (heads->q_heads / heads->kv_heads * heads->head_dim % PACKED_BLOCK == 0)
+        return;
+    device->ops->sync(device, seat);
+    struct span share = span_of(rows->count, seat.index, seat.members);
+    for (uint32_t r = share.begin; r < share.end; r++)
+        cpu_activations_set(cpu, out, r, 0, out->columns,
+                            out->values + (uint64_t)r * out->columns);
+}

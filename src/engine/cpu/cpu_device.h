@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU as a device: the operations of device.h, divided over the threads of a pool, with the
+ * kernels of one table. The parts are in cpu_matmul.c and cpu_attention.c. */
+#ifndef BATON_ENGINE_CPU_DEVICE_H
+#define BATON_ENGINE_CPU_DEVICE_H
+
+#include "../device.h"
+#include "../thread_group.h"
+#include "cpu_kernels.h"
+
+struct device_weight {
+    struct packed_weight packed;
+};
+
+/* Rows as floats, as quants, or as both, whatever the matrices want. */
+struct device_activations {
+    uint32_t rows, columns;
+    float *values;              /* [row][columns] */
+    struct quant_group *groups; /* [row / 4][columns / 32] */
+    bool values_wanted;         /* by a matrix; `values` may be there as working memory only */
+};
+
+#define MATMUL_ROWS 64   /* rows of one panel at a time: their sums stay in the cache */
+#define ATTENTION_ROWS 8 /* queries of one head that share a tile of keys and values */
+
+/* What a thread needs for itself. */
+struct cpu_scratch {
+    struct ready_block *ready;                  /* four panels */
+    panel_sums *sums;                           /* [4][MATMUL_ROWS] */
+    float *tile;                                /* keys and then values of a tile */
+    const float **queries;                      /* of an attention task */
+    struct attention_state *states, **state_of; /* and their states */
+    struct attention_state **tile_states;       /* of the queries of a KV head, in cpu_tiles */
+    float *weighted;                            /* of the states */
+    float *row;                                 /* the widest row */
+};
+
+/* The tiles of one row, for a crew that divides them: [tile][query head of the rank]. */
+struct cpu_tiles {
+    struct attention_state *states;
+    float *weighted;
+};
+
+struct cpu_device {
+    struct device base;
+    const struct cpu_kernels *kernels;
+    struct thread_pool *pool;
+    struct weight_arena weights;
+    uint32_t rank_count, members; /* of each crew */
+    struct barrier *crews;        /* [rank] */
+    struct barrier everyone;
+    struct cpu_tiles *tiles;     /* [rank] */
+    struct cpu_scratch *scratch; /* [rank * members + index] */
+};
+
+/* For models no wider than `config`. `pool` has rank_count * members threads and outlives the
+ * device. */
+int cpu_device_open(const struct model_config *config, const struct cpu_kernels *kernels,
+                    struct thread_pool *pool, uint32_t rank_count, uint32_t members,
+                    struct device **out, struct error err);
+
+/* ---- for the parts of the device ---- */
+
+static inline struct cpu_device *cpu_device_of(struct device *device)
+{
+    return (struct cpu_device *)device;
+}
+
+static inline struct cpu_scratch *cpu_scratch_of(struct cpu_device *device, struct seat seat)
+{
+    return &device->scratch[seat.rank * device->members + seat.index];
+}
+
+/* Puts a row of floats into the form that the matrices want: columns [begin, end) of row `row`,
+ * begin a multiple of 32, end one too or the last. */
+void cpu_activations_set(const struct cpu_device *device, struct device_activations *to,
+                         uint32_t row, uint32_t begin, uint32_t end, const float *values);
+
+void cpu_project(struct device *device, struct seat seat, const struct device_activations *in,
+                 uint32_t rows, const struct device_projection *projections, uint32_t count);
+void cpu_project_gated(struct device *device, struct seat seat,
+                       const struct device_activations *in, uint32_t rows,
+                       const struct device_weight *gate, const struct device_weight *up,
+                       struct range outputs, struct device_activations *out);
+void cpu_project_residual(struct device *device, struct seat seat,
+                          const struct device_activations *in, uint32_t rows,
+                          const struct device_unit_product *product, float *x);
+void cpu_project_partials(struct device *device, struct seat seat,
+                          const struct device_activations *in, uint32_t rows,
+                          const struct device_unit_product *product, float *partials);
+
+void cpu_store_kv(struct device *device, struct seat seat, const struct device_rows *rows,
+                  const struct device_heads *heads, uint32_t layer, float *q, float *k,
+                  const float *v);
+void cpu_attend(struct device *device, struct seat seat, const struct device_rows *rows,
+                const struct device_heads *heads, uint32_t layer, const float *q,
+                struct device_activations *out);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inner loops, one table of them per instruction set. kernels_portable.c is the definition;
+ * every other table gives the same bits for the same input. So each function says its order:
+ *
+ * - A product with a quantised weight is exact in int32 within a block of 32 inputs, and the blocks
+ *   of a range are added in ascending order in float, one multiply-add each:
+ *       sum = fma((float)whole, weight scale * activation scale, sum)
+ *       sum = fma(minimum, scaled sum of the activations, sum)           where there are minima
+ *   (Two such steps for a block whose halves have their own scales.)
+ * - A product with a float weight is one multiply-add per input, ascending.
+ * - A sum over a row (norm, dot product, softmax) has eight partial sums, input i in partial sum
+ *   i % 8, joined as lanes_portable.h says.
+ * Multiply-adds round once, everywhere. Nothing depends on how many rows there are. */
+#ifndef BATON_ENGINE_CPU_KERNELS_H
+#define BATON_ENGINE_CPU_KERNELS_H
+
+#include "packed_weight.h"
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+/* 32 inputs of 4 rows, as the integer kernels read them. Row r of a matrix is in group r / 4; the
+ * blocks of a group follow each other. */
+#define GROUP_ROWS 4
+struct quant_group {
+    float scale[GROUP_ROWS];
+    float scaled_sum[GROUP_ROWS];      /* scale * sum of the quants */
+    int16_t quant_sums[2][GROUP_ROWS]; /* of inputs 0..15 and 16..31 */
+    int8_t quants[GROUP_ROWS][PACKED_BLOCK];
+};
+
+/* ---- weights, ready for use with many rows -------------------------------------------------- */
+
+enum block_kind {
+    BLOCK_PLAIN,  /* scale[0] */
+    BLOCK_MINIMA, /* scale[0] and minimum */
+    BLOCK_HALVES  /* scale[0] for inputs 0..15, scale[1] for 16..31 */
+};
+
+/* A block of a panel with every quant in a byte of its own and every scale a float. The order of
+ * the quants is the business of the table that made it. */
+struct ready_block {
+    float scale[2][PANEL_OUTPUTS];
+    float minimum[PANEL_OUTPUTS];
+    int8_t quants[PANEL_OUTPUTS * PACKED_BLOCK];
+};
+
+static inline enum block_kind block_kind_of(enum packed_format format)
+{
+    switch (format) {
+    case PACKED_Q4_HALF:
+    case PACKED_Q4_FLOAT:
+    case PACKED_Q8_FLOAT: return BLOCK_MINIMA;
+    case PACKED_Q8_HALF_BLOCKS: return BLOCK_HALVES;
+    default: return BLOCK_PLAIN;
+    }
+}
+
+/* Sums of one panel for `rows` rows; with `add`, added to what is there. */
+typedef float panel_sums[PANEL_OUTPUTS];
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+/* Keys and values are taken in tiles that begin at multiples of this position. */
+#define ATTENTION_TILE 64
+
+/* The softmax over the tiles so far. `weighted` (head_dim floats) is the sum of values, weighted
+ * relative to the largest score. */
+struct attention_state {
+    float largest;
+    float sum;
+    float *weighted;
+};
+
+struct cpu_kernels {
+    const char *name;
+
+    /* out = x / sqrt(mean of squares + epsilon) * weight */
+    void (*norm)(const float *x, const float *weight, float epsilon, uint32_t count,
+                 float *out);
+
+    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. */
+    void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row);
+
+    /* gate = gate / (1 + exp(-gate)) * up */
+    void (*silu_multiply)(float *gate, const float *up, uint32_t count);
+
+    void (*prepare)(enum packed_format format, const uint8_t *blocks, uint32_t count,
+                    struct ready_block *out);
+
+    /* `blocks` blocks of weight and activations; the groups of the rows are `group_stride`
+     * blocks apart. */
+    void (*multiply)(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+                     const struct quant_group *activations, uint32_t group_stride,
+                     uint32_t rows, panel_sums *sums, bool add);
+
+    /* The same for one row (`row` of its group), straight from the packed weight. */
+    void (*multiply_row)(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                         const struct quant_group *activations, uint32_t row, float *sums,
+                         bool add);
+
+    /* Float weights: `inputs` of them; row r is x + r * stride. */
+    void (*multiply_float)(enum packed_format format, const uint8_t *weight, uint32_t inputs,
+                           const float *x, uint32_t stride, uint32_t rows, panel_sums *sums,
+                           bool add);
+
+    /* Turns pairs (x[i], x[i + count / 2]) or (x[2i], x[2i + 1]) of a head by angle i. */
+    void (*rotate_halves)(float *x, const float *cosine, const float *sine, uint32_t count);
+    void (*rotate_pairs)(float *x, const float *cosine, const float *sine, uint32_t count);
+
+    void (*store_half)(const float *x, uint32_t count, uint16_t *out);
+    void (*load_half)(const uint16_t *x, uint32_t count, float *out);
+
+    /* Folds one tile of `tokens` keys and values (each `dim` floats, 1..ATTENTION_TILE tokens)
+     * into the states of `count` queries; `first`: the states are not yet set. */
+    void (*attend)(const float *const *queries, uint32_t count, float scale, const float *keys,
+                   const float *values, uint32_t tokens, uint32_t dim,
+                   struct attention_state *const *states, bool first);
+
+    /* What `attend` does with a tile's own sums: folds them into the state of those before. */
+    void (*fold)(const struct attention_state *tile, uint32_t dim,
+                 struct attention_state *state);
+};
+
+extern const struct cpu_kernels cpu_kernels_portable;
+#if defined(__aarch64__)
+extern const struct cpu_kernels cpu_kernels_neon;
+extern const struct cpu_kernels cpu_kernels_i8mm;
+#elif defined(__x86_64__)
+extern const struct cpu_kernels cpu_kernels_avx2;
+extern const struct cpu_kernels cpu_kernels_avx512;
+#endif
+
+/* The tables that this processor can run, best first; the last is the portable one. */
+#define CPU_KERNELS_MAX 4
+uint32_t cpu_kernels_available(const struct cpu_kernels *out[CPU_KERNELS_MAX]);
+
+/* By name; NULL or "": the best. ENOTFOUND with the names that there are. */
+int cpu_kernels_find(const char *name, const struct cpu_kernels **out, struct error err);
+
+#endif

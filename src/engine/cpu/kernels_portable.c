@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The definition: plain C that any compiler and processor computes alike. It is meant to be read;
+ * cpu_kernels.h says the order that the others must keep to. */
+#include "cpu_kernels.h"
+#include "lanes_portable.h"
+
+#include "float_kernels.inc"
+
+/* ---- weights ready for use -------------------------------------------------------------------
+ * The quants are [8 groups][16 outputs][4 inputs], as in the 8-bit packed formats. */
+
+static void spread_nibbles(const uint8_t quants[4][PANEL_OUTPUTS][4], int8_t offset,
+                           int8_t *out)
+{
+    const uint8_t *from = &quants[0][0][0];
+    for (int i = 0; i < 4 * PANEL_OUTPUTS * 4; i++) {
+        out[i] = (int8_t)((from[i] & 15) - offset);
+        out[i + 4 * PANEL_OUTPUTS * 4] = (int8_t)((from[i] >> 4) - offset);
+    }
+}
+
+static void spread_halves(const uint16_t halves[PANEL_OUTPUTS], float out[PANEL_OUTPUTS])
+{
+    for (int i = 0; i < PANEL_OUTPUTS; i++)
+        out[i] = float_from_half(halves[i]);
+}
+
+static void prepare_block(enum packed_format format, const void *block, struct ready_block *out)
+{
+    switch (format) {
+    case PACKED_Q4_CENTRED: {
+        const struct packed_q4_centred *from = block;
+        spread_halves(from->scale, out->scale[0]);
+        spread_nibbles(from->quants, 8, out->quants);
+        return;
+    }
+    case PACKED_Q4_HALF: {
+        const struct packed_q4_half *from = block;
+        spread_halves(from->scale, out->scale[0]);
+        spread_halves(from->minimum, out->minimum);
+        spread_nibbles(from->quants, 0, out->quants);
+        return;
+    }
+    case PACKED_Q4_FLOAT: {
+        const struct packed_q4_float *from = block;
+        memcpy(out->scale[0], from->scale, sizeof(from->scale));
+        memcpy(out->minimum, from->minimum, sizeof(from->minimum));
+        spread_nibbles(from->quants, 0, out->quants);
+        return;
+    }
+    case PACKED_Q8_HALF: {
+        const struct packed_q8_half *from = block;
+        spread_halves(from->scale, out->scale[0]);
+        memcpy(out->quants, from->quants, sizeof(from->quants));
+        return;
+    }
+    case PACKED_Q8_FLOAT: {
+        const struct packed_q8_float *from = block;
+        memcpy(out->scale[0], from->scale, sizeof(from->scale));
+        memcpy(out->minimum, from->minimum, sizeof(from->minimum));
+        memcpy(out->quants, from->quants, sizeof(from->quants));
+        return;
+    }
+    default: {
+        const struct packed_q8_half_blocks *from = block;
+        memcpy(out->scale, from->scale, sizeof(from->scale));
+        memcpy(out->quants, from->quants, sizeof(from->quants));
+        return;
+    }
+    }
+}
+
+static uint32_t packed_block_bytes(enum packed_format format)
+{
+    switch (format) {
+    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
+    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
+    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
+    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
+    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
+    default: return sizeof(struct packed_q8_half_blocks);
+    }
+}
+
+static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
+                    struct ready_block *out)
+{
+    for (uint32_t b = 0; b < count; b++)
+        prepare_block(format, blocks + (uint64_t)b * packed_block_bytes(format), &out[b]);
+}
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+static int32_t whole_product(const struct ready_block *weight, uint32_t output,
+                             const int8_t *quants, int group_begin, int group_end)
+{
+    int32_t sum = 0;
+    for (int g = group_begin; g < group_end; g++)
+        for (int i = 0; i < 4; i++)
+            sum += weight->quants[(g * PANEL_OUTPUTS + output) * 4 + i] * quants[4 * g + i];
+    return sum;
+}
+
+static float add_block(enum block_kind kind, const struct ready_block *weight, uint32_t output,
+                       const struct quant_group *activations, uint32_t row, float sum)
+{
+    const int8_t *quants = activations->quants[row];
+    float scale = activations->scale[row];
+    if (kind == BLOCK_HALVES) {
+        int32_t first = whole_product(weight, output, quants, 0, 4);
+        int32_t second = whole_product(weight, output, quants, 4, 8);
+        sum = fmaf((float)first, weight->scale[0][output] * scale, sum);
+        return fmaf((float)second, weight->scale[1][output] * scale, sum);
+    }
+    int32_t whole = whole_product(weight, output, quants, 0, 8);
+    sum = fmaf((float)whole, weight->scale[0][output] * scale, sum);
+    if (kind == BLOCK_MINIMA)
+        sum = fmaf(weight->minimum[output], activations->scaled_sum[row], sum);
+    return sum;
+}
+
+static void multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+                     const struct quant_group *activations, uint32_t group_stride,
+                     uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        const struct quant_group *group = activations + r / GROUP_ROWS * group_stride;
+        for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
+            float sum = 0.0f;
+            for (uint32_t b = 0; b < blocks; b++)
+                sum = add_block(kind, &weight[b], n, &group[b], r % GROUP_ROWS, sum);
+            sums[r][n] = add ? sums[r][n] + sum : sum;
+        }
+    }
+}
+
+static void multiply_row(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                         const struct quant_group *activations, uint32_t row, float *sums,
+                         bool add)
+{
+    float total[PANEL_OUTPUTS] = {0};
+    for (uint32_t b = 0; b < blocks; b++) {
+        struct ready_block ready;
+        prepare(format, weight + (uint64_t)b * packed_block_bytes(format), 1, &ready);
+        for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
+            total[n] =
+                add_block(block_kind_of(format), &ready, n, &activations[b], row, total[n]);
+    }
+    for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
+        sums[n] = add ? sums[n] + total[n] : total[n];
+}
+
+const struct cpu_kernels cpu_kernels_portable = {
+    .name = "portable",
+    .norm = norm,
+    .quantise = quantise,
+    .silu_multiply = silu_multiply,
+    .prepare = prepare,
+    .multiply = multiply,
+    .multiply_row = multiply_row,
+    .multiply_float = multiply_float,
+    .rotate_halves = rotate_halves,
+    .rotate_pairs = rotate_pairs,
+    .store_half = store_half,
+    .load_half = load_half,
+    .attend = attend,
+    .fold = fold,
+};

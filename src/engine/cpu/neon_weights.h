@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the NEON and the i8mm kernels have in common: scales as floats, nibbles as bytes, and the
+ * product of one row with a panel straight from its packed form. A row alone reads each weight
+ * once, so that it is bound by memory and by unpacking; i8mm has nothing to add there. */
+#ifndef BATON_ENGINE_NEON_WEIGHTS_H
+#define BATON_ENGINE_NEON_WEIGHTS_H
+
+#include "cpu_kernels.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define PANEL_VECTORS (PANEL_OUTPUTS / 4)
+
+static ALWAYS_INLINE float32x4_t neon_halves(const uint16_t *halves)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves)));
+}
+
+static ALWAYS_INLINE uint32_t neon_block_bytes(enum packed_format format)
+{
+    switch (format) {
+    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
+    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
+    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
+    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
+    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
+    default: return sizeof(struct packed_q8_half_blocks);
+    }
+}
+
+static ALWAYS_INLINE bool neon_has_nibbles(enum packed_format format)
+{
+    return format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q4_FLOAT;
+}
+
+/* The quants are the last part of every block. */
+static ALWAYS_INLINE const uint8_t *neon_quants(enum packed_format format, const uint8_t *block)
+{
+    return block + neon_block_bytes(format) - (neon_has_nibbles(format) ? 256 : 512);
+}
+
+/* Vector c (outputs 4c .. 4c+3) of the block's scales. */
+static ALWAYS_INLINE float32x4_t neon_scale(enum packed_format format, const uint8_t *block,
+                                            int half, int c)
+{
+    if (format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q8_HALF)
+        return neon_halves((const uint16_t *)(const void *)block + 4 * c);
+    return vld1q_f32((const float *)(const void *)block + half * PANEL_OUTPUTS + 4 * c);
+}
+
+static ALWAYS_INLINE float32x4_t neon_minimum(enum packed_format format, const uint8_t *block,
+                                              int c)
+{
+    if (format == PACKED_Q4_HALF)
+        return neon_halves((const uint16_t *)(const void *)block + PANEL_OUTPUTS + 4 * c);
+    return vld1q_f32((const float *)(const void *)block + PANEL_OUTPUTS + 4 * c);
+}
+
+/* Four inputs of group g, and of group g + 4, times four outputs. g is the number of a lane, so it
+ * must be written out. */
+#define NEON_NIBBLES(g)                                                      \
+    {                                                                        \
+        uint8x16_t both = vld1q_u8(quants + 64 * (g));                       \
+        int8x16_t low = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))); \
+        int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));           \
+        whole = vdotq_laneq_s32(whole, low, a0, g);                          \
+        whole = vdotq_laneq_s32(whole, high, a1, g);                         \
+    }
+
+#define NEON_BYTES(g) \
+    whole = vdotq_laneq_s32(whole, vreinterpretq_s8_u8(vld1q_u8(quants + 64 * (g))), a, g);
+
+/* The products of four outputs, added to `whole`. */
+static ALWAYS_INLINE int32x4_t neon_nibbles(int32x4_t whole, const uint8_t *quants,
+                                            int8x16_t a0, int8x16_t a1)
+{
+    NEON_NIBBLES(0)
+    NEON_NIBBLES(1)
+    NEON_NIBBLES(2)
+    NEON_NIBBLES(3)
+    return whole;
+}
+
+static ALWAYS_INLINE int32x4_t neon_bytes(int32x4_t whole, const uint8_t *quants, int8x16_t a)
+{
+    NEON_BYTES(0)
+    NEON_BYTES(1)
+    NEON_BYTES(2)
+    NEON_BYTES(3)
+    return whole;
+}
+
+static ALWAYS_INLINE float32x4_t neon_add(float32x4_t sum, int32x4_t whole, float32x4_t scale,
+                                          float row_scale)
+{
+    return vfmaq_f32(sum, vcvtq_f32_s32(whole), vmulq_n_f32(scale, row_scale));
+}
+
+/* Vector c (outputs 4c .. 4c+3) of one block. */
+static ALWAYS_INLINE float32x4_t neon_row_block(enum packed_format format, const uint8_t *block,
+                                                int c, int8x16_t a0, int8x16_t a1,
+                                                int32x4_t start, float row_scale, float row_sum,
+                                                float32x4_t sum)
+{
+    const uint8_t *quants = neon_quants(format, block) + 16 * c;
+    if (neon_has_nibbles(format)) {
+        int32x4_t whole = neon_nibbles(start, quants, a0, a1);
+        sum = neon_add(sum, whole, neon_scale(format, block, 0, c), row_scale);
+    } else if (format == PACKED_Q8_HALF_BLOCKS) {
+        int32x4_t first = neon_bytes(start, quants, a0);
+        int32x4_t second = neon_bytes(start, quants + 256, a1);
+        sum = neon_add(sum, first, neon_scale(format, block, 0, c), row_scale);
+        sum = neon_add(sum, second, neon_scale(format, block, 1, c), row_scale);
+    } else {
+        int32x4_t whole = neon_bytes(neon_bytes(start, quants, a0), quants + 256, a1);
+        sum = neon_add(sum, whole, neon_scale(format, block, 0, c), row_scale);
+    }
+    if (block_kind_of(format) == BLOCK_MINIMA)
+        sum = vfmaq_n_f32(sum, neon_minimum(format, block, c), row_sum);
+    return sum;
+}
+
+/* A row alone is over with a block before the processor's own prefetcher has brought the next ones
+ * from memory. */
+#define NEON_AHEAD 2048
+static ALWAYS_INLINE void neon_prefetch(enum packed_format format, const uint8_t *block)
+{
+    for (uint32_t at = 0; at < neon_block_bytes(format); at += 64)
+        __builtin_prefetch(block + NEON_AHEAD + at, 0, 0);
+}
+
+static ALWAYS_INLINE void neon_row_format(enum packed_format format, const uint8_t *weight,
+                                          uint32_t blocks,
+                                          const struct quant_group *activations, uint32_t row,
+                                          float *sums, bool add)
+{
+    float32x4_t sum[PANEL_VECTORS];
+    for (int c = 0; c < PANEL_VECTORS; c++)
+        sum[c] = vdupq_n_f32(0.0f);
+    for (uint32_t b = 0; b < blocks; b++, weight += neon_block_bytes(format)) {
+        const struct quant_group *group = &activations[b];
+        neon_prefetch(format, weight);
+        int8x16_t a0 = vld1q_s8(group->quants[row]), a1 = vld1q_s8(group->quants[row] + 16);
+        int32x4_t start = vdupq_n_s32(0);
+        if (format == PACKED_Q4_CENTRED) /* sum of (q - 8) a = sum of q a - 8 * sum of a */
+            start = vdupq_n_s32(-8 * (group->quant_sums[0][row] + group->quant_sums[1][row]));
+        for (int c = 0; c < PANEL_VECTORS; c++)
+            sum[c] = neon_row_block(format, weight, c, a0, a1, start, group->scale[row],
+                                    group->scaled_sum[row], sum[c]);
+    }
+    for (int c = 0; c < PANEL_VECTORS; c++) {
+        if (add)
+            sum[c] = vaddq_f32(vld1q_f32(sums + 4 * c), sum[c]);
+        vst1q_f32(sums + 4 * c, sum[c]);
+    }
+}
+
+static inline void neon_multiply_row(enum packed_format format, const uint8_t *weight,
+                                     uint32_t blocks, const struct quant_group *activations,
+                                     uint32_t row, float *sums, bool add)
+{
+#define NEON_FORMAT(name) \
+    case name: neon_row_format(name, weight, blocks, activations, row, sums, add); return;
+    switch (format) {
+        NEON_FORMAT(PACKED_Q4_CENTRED)
+        NEON_FORMAT(PACKED_Q4_HALF)
+        NEON_FORMAT(PACKED_Q4_FLOAT)
+        NEON_FORMAT(PACKED_Q8_HALF)
+        NEON_FORMAT(PACKED_Q8_FLOAT)
+    default:
+        neon_row_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
+    }
+#undef NEON_FORMAT
+}
+
+/* The scales and minima of a ready block. */
+static ALWAYS_INLINE void neon_prepare_scales(enum packed_format format, const uint8_t *block,
+                                              struct ready_block *out)
+{
+    for (int c = 0; c < PANEL_VECTORS; c++) {
+        vst1q_f32(out->scale[0] + 4 * c, neon_scale(format, block, 0, c));
+        if (format == PACKED_Q8_HALF_BLOCKS)
+            vst1q_f32(out->scale[1] + 4 * c, neon_scale(format, block, 1, c));
+        if (block_kind_of(format) == BLOCK_MINIMA)
+            vst1q_f32(out->minimum + 4 * c, neon_minimum(format, block, c));
+    }
+}
+
+/* Outputs 4c .. 4c+3, inputs of group g (0..7). */
+static ALWAYS_INLINE int8x16_t neon_quant_vector(enum packed_format format,
+                                                 const uint8_t *quants, int g, int c)
+{
+    if (!neon_has_nibbles(format))
+        return vreinterpretq_s8_u8(vld1q_u8(quants + 64 * g + 16 * c));
+    uint8x16_t both = vld1q_u8(quants + 64 * (g & 3) + 16 * c);
+    uint8x16_t one = g < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+    int8x16_t quant = vreinterpretq_s8_u8(one);
+    return format == PACKED_Q4_CENTRED ? vsubq_s8(quant, vdupq_n_s8(8)) : quant;
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A weight matrix as the kernels want it: panels of 16 outputs, so that a vector holds the same
+ * four inputs of several outputs, every output is summed in a lane of its own, and no sum ever
+ * crosses lanes. What the numbers are does not change: each is what dequant.c says, bit for bit.
+ *
+ *   y = W x; panel p holds outputs 16p .. 16p+15 (zeros beyond the last), inputs ascending
+ *
+ *   float types    [input][16 outputs]
+ *   quantised      [block of 32 inputs] { scales | minima | quants }
+ *     8-bit quants    [8 groups][16 outputs][4 inputs]                                 512 bytes
+ *     4-bit quants    [4 groups][16 outputs][4]  low nibble: input 4g+i                256 bytes
+ *                                                high nibble: input 16+4g+i
+ *
+ * The same bytes serve NEON (4 outputs a register), AVX2 (8) and AVX-512 (16). Parts of a matrix,
+ * outputs in whole panels and inputs in whole blocks, are ranges of it: tensor-parallel ranks share
+ * one copy. */
+#ifndef BATON_ENGINE_PACKED_WEIGHT_H
+#define BATON_ENGINE_PACKED_WEIGHT_H
+
+#include "weight_arena.h"
+
+#include "model/weights.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PANEL_OUTPUTS 16
+#define PACKED_BLOCK \
+    32 /* inputs in a block; float types have no blocks, but ranges keep to it */
+
+/* value = scale * quant + minimum */
+enum packed_format {
+    PACKED_F32,
+    PACKED_F16,
+    PACKED_BF16,
+    PACKED_Q4_CENTRED,     /* Q4_0: half scale; the nibble stands for -8..7 */
+    PACKED_Q4_HALF,        /* Q4_1: half scale, half minimum */
+    PACKED_Q4_FLOAT,       /* Q4_K: float scale, float minimum */
+    PACKED_Q8_HALF,        /* Q8_0, Q5_0: half scale */
+    PACKED_Q8_FLOAT,       /* Q5_1, Q5_K: float scale, float minimum */
+    PACKED_Q8_HALF_BLOCKS, /* Q6_K: a float scale for each 16 inputs */
+    PACKED_FORMAT_COUNT
+};
+
+struct packed_q4_centred {
+    uint16_t scale[PANEL_OUTPUTS];
+    uint8_t quants[4][PANEL_OUTPUTS][4];
+};
+
+struct packed_q4_half {
+    uint16_t scale[PANEL_OUTPUTS];
+    uint16_t minimum[PANEL_OUTPUTS];
+    uint8_t quants[4][PANEL_OUTPUTS][4];
+};
+
+struct packed_q4_float {
+    float scale[PANEL_OUTPUTS];
+    float minimum[PANEL_OUTPUTS];
+    uint8_t quants[4][PANEL_OUTPUTS][4];
+};
+
+struct packed_q8_half {
+    uint16_t scale[PANEL_OUTPUTS];
+    int8_t quants[8][PANEL_OUTPUTS][4];
+};
+
+struct packed_q8_float {
+    float scale[PANEL_OUTPUTS];
+    float minimum[PANEL_OUTPUTS];
+    int8_t quants[8][PANEL_OUTPUTS][4];
+};
+
+struct packed_q8_half_blocks {
+    float scale[2][PANEL_OUTPUTS]; /* of inputs 0..15 and 16..31 */
+    int8_t quants[8][PANEL_OUTPUTS][4];
+};
+
+struct packed_weight {
+    enum packed_format format;
+    uint32_t outputs, inputs;
+    uint32_t panels;
+    uint32_t panel_blocks; /* blocks (float types: inputs) in a panel */
+    uint32_t block_bytes;  /* of 16 outputs */
+    uint64_t panel_bytes;
+    uint8_t *panels_data;
+};
+
+/* The format that a type of the file becomes. */
+enum packed_format packed_format_of(enum tensor_type type);
+bool packed_is_quantised(enum packed_format format);
+
+/* Sets the shape and takes memory from the arena, which keeps it; ENOMEM. The panels are then filled
+ * by packed_weight_fill, by as many threads as one likes, each its own range. */
+int packed_weight_open(struct weight_arena *arena, const struct weight *source,
+                       struct packed_weight *out, struct error err);
+void packed_weight_fill(struct packed_weight *weight, const struct weight *source,
+                        uint32_t panel_begin, uint32_t panel_end);
+
+static inline const uint8_t *packed_weight_panel(const struct packed_weight *weight,
+                                                 uint32_t panel)
+{
+    return weight->panels_data + panel * weight->panel_bytes;
+}
+
+/* The inputs of one output as floats: an embedding's row. */
+void packed_weight_row(const struct packed_weight *weight, uint32_t output, float *out);
+
+#endif

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every table of kernels that this processor can run gives the bits of the portable one, and the
+ * portable one is close to the obvious computation in double precision. Run it under an emulator
+ * (qemu-aarch64 -cpu max, qemu-x86_64 -cpu max) for instruction sets that are not here. */
+#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/number.h"
+#include "random_weights.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct cpu_kernels *const reference = &cpu_kernels_portable;
+static const struct cpu_kernels *tables[CPU_KERNELS_MAX];
+static uint32_t table_count;
+
+static void fill(struct random_stream *random, float *x, uint32_t count, float scale)
+{
+    for (uint32_t i = 0; i < count; i++)
+        x[i] = random_stream_float(random, scale);
+}
+
+static void check_bits(const struct cpu_kernels *table, const char *what, const float *found,
+                       const float *expected, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (float_to_bits(found[i]) != float_to_bits(expected[i]))
+            fail_msg("%s %s [%u of %u]: %.9g (%08x), portable gives %.9g (%08x)", table->name,
+                     what, i, count, (double)found[i], float_to_bits(found[i]),
+                     (double)expected[i], float_to_bits(expected[i]));
+}
+
+static void check_close(const char *what, double found, double expected, double tolerance)
+{
+    if (!(fabs(found - expected) <= tolerance))
+        fail_msg("%s: %.9g, in double precision %.9g", what, found, expected);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static void test_norm(void **state)
+{
+    (void)state;
+    struct random_stream random = {1};
+    const uint32_t counts[] = {1, 7, 8, 16, 64, 100, 576};
+    float x[576], weight[576], expected[576], found[576];
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+        uint32_t count = counts[c];
+        fill(&random, x, count, 3.0f);
+        fill(&random, weight, count, 2.0f);
+        reference->norm(x, weight, 1e-5f, count, expected);
+        double squares = 0;
+        for (uint32_t i = 0; i < count; i++)
+            squares += (double)x[i] * x[i];
+        for (uint32_t i = 0; i < count; i++)
+            check_close("norm", expected[i], x[i] / sqrt(squares / count + 1e-5) * weight[i],
+                        2e-6);
+        for (uint32_t t = 0; t < table_count; t++) {
+            tables[t]->norm(x, weight, 1e-5f, count, found);
+            check_bits(tables[t], "norm", found, expected, count);
+            memcpy(found, x, count * sizeof(float));
+            tables[t]->norm(found, weight, 1e-5f, count, found); /* in place */
+            check_bits(tables[t], "norm in place", found, expected, count);
+        }
+    }
+}
+
+#define BLOCKS 20
+
+static void test_quantise(void **state)
+{
+    (void)state;
+    struct random_stream random = {2};
+    float x[BLOCKS * PACKED_BLOCK];
+    struct quant_group expected[BLOCKS], found[BLOCKS];
+    fill(&random, x, BLOCKS * PACKED_BLOCK, 5.0f);
+    memset(x, 0, PACKED_BLOCK * sizeof(float)); /* a block of zeros */
+    for (int i = 0; i < PACKED_BLOCK; i++) {
+        x[PACKED_BLOCK + i] = i == 7 ? -1000.0f : x[PACKED_BLOCK + i]; /* an outlier */
+        x[2 * PACKED_BLOCK + i] *= 1e-35f;                             /* nearly nothing */
+        x[3 * PACKED_BLOCK + i] = (float)(i - 16) * 0.5f;              /* ties */
+    }
+    x[3 * PACKED_BLOCK] = 127.0f;
+    for (uint32_t row = 0; row < GROUP_ROWS; row++) {
+        memset(expected, 0, sizeof(expected));
+        reference->quantise(x, BLOCKS, expected, row);
+        for (uint32_t i = 0; i < BLOCKS * PACKED_BLOCK; i++) {
+            const struct quant_group *group = &expected[i / PACKED_BLOCK];
+            double value = (double)group->quants[row][i % PACKED_BLOCK] * group->scale[row];
+            check_close("quantise", value, x[i], group->scale[row] * 0.50001 + 1e-30);
+        }
+        for (uint32_t t = 0; t < table_count; t++) {
+            memset(found, 0, sizeof(found));
+            tables[t]->quantise(x, BLOCKS, found, row);
+            assert_memory_equal(found, expected, sizeof(found));
+        }
+    }
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        double sum = 0;
+        for (int i = 0; i < PACKED_BLOCK; i++)
+            sum += expected[b].quants[GROUP_ROWS - 1][i];
+        assert_int_equal((int)sum, expected[b].quant_sums[0][GROUP_ROWS - 1] +
+                                       expected[b].quant_sums[1][GROUP_ROWS - 1]);
+        check_close("scaled sum", expected[b].scaled_sum[GROUP_ROWS - 1],
+                    sum * expected[b].scale[GROUP_ROWS - 1], fabs(sum) * 1e-4);
+    }
+}
+
+static void test_silu_multiply(void **state)
+{
+    (void)state;
+    struct random_stream random = {3};
+    float gate[1000], up[1000], expected[1000], found[1000];
+    for (int i = 0; i < 1000; i++)
+        gate[i] = (float)(i - 500) * 0.25f;
+    fill(&random, up, 1000, 2.0f);
+    for (uint32_t count = 1; count <= 1000; count += count < 20 ? 1 : 245) {
+        memcpy(expected, gate, sizeof(gate));
+        reference->silu_multiply(expected, up, count);
+        for (uint32_t i = 0; i < count; i++) {
+            double exact = gate[i] / (1 + exp(-(double)gate[i])) * up[i];
+            check_close("silu", expected[i], exact, fabs(exact) * 4e-7 + 2e-36);
+        }
+        for (uint32_t t = 0; t < table_count; t++) {
+            memcpy(found, gate, sizeof(gate));
+            tables[t]->silu_multiply(found, up, count);
+            check_bits(tables[t], "silu", found, expected, 1000);
+        }
+    }
+}
+
+static void test_rotation(void **state)
+{
+    (void)state;
+    struct random_stream random = {4};
+    const uint32_t counts[] = {2, 16, 64, 100, 128};
+    float x[128], cosine[64], sine[64], expected[128], found[128];
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+        uint32_t count = counts[c];
+        fill(&random, x, count, 3.0f);
+        for (uint32_t i = 0; i < count / 2; i++) {
+            cosine[i] = cosf((float)i * 0.7f);
+            sine[i] = sinf((float)i * 0.7f);
+        }
+        for (int pairs = 0; pairs < 2; pairs++) {
+            memcpy(expected, x, sizeof(x));
+            (pairs ? reference->rotate_pairs : reference->rotate_halves)(expected, cosine, sine,
+                                                                         count);
+            for (uint32_t i = 0; i < count / 2; i++) {
+                uint32_t a = pairs ? 2 * i : i, b = pairs ? 2 * i + 1 : i + count / 2;
+                check_close("rotation", expected[a],
+                            (double)x[a] * cosine[i] - (double)x[b] * sine[i], 1e-6);
+                check_close("rotation", expected[b],
+                            (double)x[b] * cosine[i] + (double)x[a] * sine[i], 1e-6);
+            }
+            for (uint32_t t = 0; t < table_count; t++) {
+                memcpy(found, x, sizeof(x));
+                (pairs ? tables[t]->rotate_pairs : tables[t]->rotate_halves)(found, cosine,
+                                                                             sine, count);
+                check_bits(tables[t], "rotation", found, expected, count);
+            }
+        }
+    }
+}
+
+/* ---- 16-bit numbers ------------------------------------------------------------------------- */
+
+static void test_halves_as_floats(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 65536; bits += 8) {
+        uint16_t halves[8];
+        float found[8];
+        for (uint32_t i = 0; i < 8; i++)
+            halves[i] = (uint16_t)(bits + i);
+        if ((bits & 0x7c00) == 0x7c00)
+            continue; /* not numbers */
+        for (uint32_t t = 0; t < table_count; t++) {
+            tables[t]->load_half(halves, 8, found);
+            for (int i = 0; i < 8; i++) {
+                double exponent =
+                    (halves[i] >> 10 & 31) ? (halves[i] >> 10 & 31) - 25.0 : -24.0;
+                double fraction = (halves[i] & 0x3ff) + ((halves[i] >> 10 & 31) ? 1024.0 : 0.0);
+                double value = ldexp(fraction, (int)exponent);
+                assert_true(found[i] == (float)(halves[i] & 0x8000 ? -value : value));
+            }
+        }
+    }
+}
+
+static void test_floats_as_halves(void **state)
+{
+    (void)state;
+    struct random_stream random = {5};
+    float x[8], back[3];
+    uint16_t expected[8], found[8];
+    for (int turn = 0; turn < 20000; turn++) {
+        float scale = ldexpf(1.0f, (int)random_stream_below(&random, 40) - 25);
+        fill(&random, x, 8, scale);
+        if (turn % 4 == 0) /* exactly between two halves */
+            x[0] = float_from_bits((float_to_bits(x[0]) & 0xffffe000) | 0x1000);
+        reference->store_half(x, 8, expected);
+        for (int i = 0; i < 8; i++) {
+            uint16_t near[3] = {expected[i], (uint16_t)(expected[i] + 1),
+                                (uint16_t)(expected[i] - 1)};
+            if ((expected[i] & 0x7fff) == 0 || (expected[i] & 0x7fff) >= 0x7bff)
+                continue;
+            reference->load_half(near, 3, back);
+            assert_true(fabsf(back[0] - x[i]) <= fabsf(back[1] - x[i]));
+            assert_true(fabsf(back[0] - x[i]) <= fabsf(back[2] - x[i]));
+        }
+        for (uint32_t t = 0; t < table_count; t++) {
+            tables[t]->store_half(x, 8, found);
+            assert_memory_equal(found, expected, sizeof(found));
+            tables[t]->store_half(x, 3, found); /* a part of a vector */
+            assert_memory_equal(found, expected, 3 * sizeof(*found));
+        }
+    }
+}
+
+/* ---- matrices ------------------------------------------------------------------------------- */
+
+#define ROWS 9
+
+struct product {
+    struct weight_arena arena;
+    struct packed_weight weight;
+    float x[ROWS][BLOCKS * PACKED_BLOCK];
+    struct quant_group groups[(ROWS + GROUP_ROWS - 1) / GROUP_ROWS][BLOCKS];
+    struct ready_block ready[BLOCKS];
+};
+
+static struct product *product_make(enum tensor_type type)
+{
+    struct random_stream random = {100 + type};
+    char text[256];
+    uint32_t columns = tensor_type_block_values(type) == 256 ? 512 : BLOCKS * PACKED_BLOCK;
+    struct weight source = random_weight(&random, "test", type, 16, columns, 1.0f);
+    struct product *product = calloc(1, sizeof(*product));
+    assert_non_null(product);
+    assert_int_equal(
+        packed_weight_open(&product->arena, &source, &product->weight, ERROR_BUFFER(text)), 0);
+    packed_weight_fill(&product->weight, &source, 0, 1);
+    random_weight_free(&source);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        fill(&random, product->x[r], columns, 4.0f);
+        reference->quantise(product->x[r], columns / PACKED_BLOCK,
+                            product->groups[r / GROUP_ROWS], r % GROUP_ROWS);
+    }
+    return product;
+}
+
+static void product_free(struct product *product)
+{
+    weight_arena_close(&product->arena);
+    free(product);
+}
+
+/* Output `output` of row `row` over `inputs` inputs, and the sum of the magnitudes. */
+static double exact_sum(const struct product *product, uint32_t row, uint32_t output,
+                        uint32_t inputs, double *magnitude)
+{
+    float weights[BLOCKS * PACKED_BLOCK];
+    double sum = 0;
+    *magnitude = 0;
+    packed_weight_row(&product->weight, output, weights);
+    for (uint32_t i = 0; i < inputs; i++) {
+        double value = product->x[row][i];
+        if (packed_is_quantised(product->weight.format)) {
+            const struct quant_group *group =
+                &product->groups[row / GROUP_ROWS][i / PACKED_BLOCK];
+            value = (double)group->quants[row % GROUP_ROWS][i % PACKED_BLOCK] *
+                    group->scale[row % GROUP_ROWS];
+        }
+        sum += weights[i] * value;
+        *magnitude += fabs(weights[i] * value);
+    }
+    return sum;
+}
+
+static void multiply(const struct cpu_kernels *table, struct product *product, uint32_t blocks,
+                     uint32_t rows, panel_sums *sums, bool add)
+{
+    enum packed_format format = product->weight.format;
+    memset(product->ready, 0, sizeof(product->ready));
+    table->prepare(format, product->weight.panels_data, blocks, product->ready);
+    table->multiply(block_kind_of(format), product->ready, blocks, product->groups[0], BLOCKS,
+                    rows, sums, add);
+}
+
+static void check_product(struct product *product, uint32_t blocks, uint32_t rows, bool add)
+{
+    panel_sums start[ROWS], expected[ROWS], found[ROWS];
+    struct random_stream random = {blocks * 100 + rows};
+    fill(&random, start[0], ROWS * PANEL_OUTPUTS, 10.0f);
+    memcpy(expected, start, sizeof(start));
+    multiply(reference, product, blocks, rows, expected, add);
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
+            double magnitude;
+            double exact = exact_sum(product, r, n, blocks * PACKED_BLOCK, &magnitude);
+            check_close("product", expected[r][n], exact + (add ? start[r][n] : 0.0f),
+                        (magnitude + 10) * 2e-6);
+        }
+    }
+    for (uint32_t t = 0; t < table_count; t++) {
+        memcpy(found, start, sizeof(start));
+        multiply(tables[t], product, blocks, rows, found, add);
+        check_bits(tables[t], "multiply", found[0], expected[0], ROWS * PANEL_OUTPUTS);
+        memcpy(found, start, sizeof(start));
+        for (uint32_t r = 0; r < rows; r++)
+            tables[t]->multiply_row(product->weight.format, product->weight.panels_data, blocks,
+                                    product->groups[r / GROUP_ROWS], r % GROUP_ROWS, found[r],
+                                    add);
+        check_bits(tables[t], "multiply_row", found[0], expected[0], ROWS * PANEL_OUTPUTS);
+    }
+}
+
+static void test_quantised_products(void **state)
+{
+    (void)state;
+    const enum tensor_type types[] = {TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1,
+                                      TENSOR_Q8_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        struct product *product = product_make(types[i]);
+        for (uint32_t rows = 1; rows <= ROWS; rows++)
+            for (uint32_t blocks = 0; blocks <= product->weight.panel_blocks; blocks += 3)
+                check_product(product, blocks, rows, (rows + blocks) % 2);
+        product_free(product);
+    }
+}
+
+/* The largest quants of both signs: nothing saturates. */
+static void test_extreme_quants(void **state)
+{
+    (void)state;
+    const enum tensor_type types[] = {TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q8_0, TENSOR_Q6_K};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        for (int pattern = 0; pattern < 4; pattern++) {
+            struct product *product = product_make(types[i]);
+            struct packed_weight *weight = &product->weight;
+            uint32_t quant_bytes =
+                types[i] == TENSOR_Q4_0 || types[i] == TENSOR_Q4_1 ? 256 : 512;
+            int least = types[i] == TENSOR_Q8_0 ? 0x80 : types[i] == TENSOR_Q6_K ? 0xe0 : 0;
+            int most = types[i] == TENSOR_Q8_0 ? 0x7f : types[i] == TENSOR_Q6_K ? 31 : 0xff;
+            for (uint32_t b = 0; b < weight->panel_blocks; b++)
+                memset(weight->panels_data + (b + 1) * weight->block_bytes - quant_bytes,
+                       pattern & 1 ? least : most, quant_bytes);
+            for (uint32_t r = 0; r < ROWS; r++)
+                for (uint32_t b = 0; b < weight->panel_blocks; b++) {
+                    struct quant_group *group = &product->groups[r / GROUP_ROWS][b];
+                    int8_t quant = pattern & 2 ? -127 : 127;
+                    memset(group->quants[r % GROUP_ROWS], quant, PACKED_BLOCK);
+                    group->scaled_sum[r % GROUP_ROWS] =
+                        group->scale[r % GROUP_ROWS] * (float)(quant * PACKED_BLOCK);
+                    group->quant_sums[0][r % GROUP_ROWS] = (int16_t)(quant * 16);
+                    group->quant_sums[1][r % GROUP_ROWS] = (int16_t)(quant * 16);
+                }
+            check_product(product, weight->panel_blocks, ROWS, false);
+            product_free(product);
+        }
+    }
+}
+
+static void test_float_products(void **state)
+{
+    (void)state;
+    const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16};
+    const uint32_t counts[] = {0, 1, 31, 64, 640};
+    panel_sums expected[ROWS], found[ROWS];
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        struct product *product = product_make(types[i]);
+        const struct packed_weight *weight = &product->weight;
+        for (uint32_t rows = 1; rows <= ROWS; rows += 2) {
+            for (uint32_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+                memset(expected, 0, sizeof(expected));
+                reference->multiply_float(weight->format, weight->panels_data, counts[c],
+                                          product->x[0], BLOCKS * PACKED_BLOCK, rows, expected,
+                                          c & 1);
+                for (uint32_t r = 0; r < rows; r++) {
+                    double magnitude;
+                    double exact = exact_sum(product, r, c, counts[c], &magnitude);
+                    check_close("float product", expected[r][c], exact,
+                                magnitude * 5e-6 + 1e-9);
+                }
+                for (uint32_t t = 0; t < table_count; t++) {
+                    memset(found, 0, sizeof(found));
+                    tables[t]->multiply_float(weight->format, weight->panels_data, counts[c],
+                                              product->x[0], BLOCKS * PACKED_BLOCK, rows, found,
+                                              c & 1);
+                    check_bits(tables[t], "multiply_float", found[0], expected[0],
+                               ROWS * PANEL_OUTPUTS);
+                }
+            }
+        }
+        product_free(product);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+#define TOKENS_MAX (3 * ATTENTION_TILE)
+#define DIM_MAX 128
+
+struct attention_case {
+    uint32_t tokens, dim;
+    float query[DIM_MAX];
+    float keys[TOKENS_MAX * DIM_MAX], values[TOKENS_MAX * DIM_MAX];
+};
+
+/* QUERIES queries; the second and third are the first times two and three. */
+#define QUERIES 3
+
+static void attend(const struct cpu_kernels *table, const struct attention_case *in,
+                   float out[QUERIES * DIM_MAX])
+{
+    float weighted[QUERIES][DIM_MAX], scaled[QUERIES][DIM_MAX];
+    const float *queries[QUERIES];
+    struct attention_state states[QUERIES], *state_of[QUERIES];
+    for (int i = 0; i < QUERIES; i++) {
+        for (uint32_t d = 0; d < in->dim; d++)
+            scaled[i][d] = in->query[d] * (float)(i + 1);
+        queries[i] = scaled[i];
+        states[i].weighted = weighted[i];
+        state_of[i] = &states[i];
+    }
+    for (uint32_t begin = 0; begin < in->tokens; begin += ATTENTION_TILE) {
+        uint32_t left = in->tokens - begin;
+        table->attend(
+            queries, QUERIES, 0.125f, in->keys + begin * in->dim, in->values + begin * in->dim,
+            left < ATTENTION_TILE ? left : ATTENTION_TILE, in->dim, state_of, begin == 0);
+    }
+    for (uint32_t i = 0; i < QUERIES; i++)
+        for (uint32_t d = 0; d < in->dim; d++)
+            out[i * in->dim + d] = weighted[i][d] / states[i].sum;
+}
+
+static void exact_attention(const struct attention_case *in, uint32_t factor, double *out)
+{
+    double scores[TOKENS_MAX], largest = -1e300, sum = 0;
+    for (uint32_t t = 0; t < in->tokens; t++) {
+        scores[t] = 0;
+        for (uint32_t d = 0; d < in->dim; d++)
+            scores[t] += (double)in->query[d] * factor * in->keys[t * in->dim + d] * 0.125;
+        largest = scores[t] > largest ? scores[t] : largest;
+    }
+    memset(out, 0, in->dim * sizeof(*out));
+    for (uint32_t t = 0; t < in->tokens; t++) {
+        double weight = exp(scores[t] - largest);
+        sum += weight;
+        for (uint32_t d = 0; d < in->dim; d++)
+            out[d] += weight * in->values[t * in->dim + d];
+    }
+    for (uint32_t d = 0; d < in->dim; d++)
+        out[d] /= sum;
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {16, 20, 64, 80, 128};
+    const uint32_t tokens[] = {1, 2, 5, 8, 63, 64, 65, 100, 128, 191};
+    struct attention_case *in = malloc(sizeof(*in));
+    float expected[QUERIES * DIM_MAX], found[QUERIES * DIM_MAX];
+    double exact[DIM_MAX];
+    assert_non_null(in);
+    for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
+        for (size_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++) {
+            struct random_stream random = {1000 * i + j};
+            in->dim = dims[i];
+            in->tokens = tokens[j];
+            fill(&random, in->query, in->dim, j % 3 == 0 ? 40.0f : 4.0f); /* sharp, or flat */
+            fill(&random, in->keys, in->tokens * in->dim, 2.0f);
+            fill(&random, in->values, in->tokens * in->dim, 1.0f);
+            attend(reference, in, expected);
+            for (uint32_t q = 0; q < QUERIES; q++) {
+                exact_attention(in, q + 1, exact);
+                for (uint32_t d = 0; d < in->dim; d++)
+                    check_close("attention", expected[q * in->dim + d], exact[d], 5e-5);
+            }
+            for (uint32_t t = 0; t < table_count; t++) {
+                attend(tables[t], in, found);
+                check_bits(tables[t], "attend", found, expected, QUERIES * in->dim);
+            }
+        }
+    }
+    free(in);
+}
+
+/* Tiles that keep their own sums and are folded afterwards give what folding at once gives. */
+static void test_folding_later(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {20, 64};
+    struct attention_case *in = malloc(sizeof(*in));
+    assert_non_null(in);
+    for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
+        struct random_stream random = {i};
+        float weighted[4][DIM_MAX];
+        struct attention_state states[4];
+        const float *query = in->query;
+        in->dim = dims[i];
+        fill(&random, in->query, in->dim, 4.0f);
+        fill(&random, in->keys, TOKENS_MAX * in->dim, 2.0f);
+        fill(&random, in->values, TOKENS_MAX * in->dim, 1.0f);
+        for (uint32_t t = 0; t < table_count; t++) {
+            for (int s = 0; s < 4; s++)
+                states[s].weighted = weighted[s];
+            for (uint32_t tile = 0; tile < 3; tile++) {
+                const float *keys = in->keys + tile * ATTENTION_TILE * in->dim;
+                const float *values = in->values + tile * ATTENTION_TILE * in->dim;
+                struct attention_state *alone = &states[tile], *together = &states[3];
+                tables[t]->attend(&query, 1, 0.125f, keys, values, ATTENTION_TILE, in->dim,
+                                  &alone, true);
+                tables[t]->attend(&query, 1, 0.125f, keys, values, ATTENTION_TILE, in->dim,
+                                  &together, tile == 0);
+            }
+            tables[t]->fold(&states[1], in->dim, &states[0]);
+            tables[t]->fold(&states[2], in->dim, &states[0]);
+            check_bits(tables[t], "fold", weighted[0], weighted[3], in->dim);
+            check_bits(tables[t], "fold", &states[0].sum, &states[3].sum, 1);
+        }
+    }
+    free(in);
+}
+
+/* ---- choosing ------------------------------------------------------------------------------- */
+
+static void test_kernels_by_name(void **state)
+{
+    (void)state;
+    const struct cpu_kernels *found;
+    char text[256];
+    assert_int_equal(cpu_kernels_find("portable", &found, ERROR_BUFFER(text)), BATON_OK);
+    assert_ptr_equal(found, reference);
+    assert_int_equal(cpu_kernels_find(NULL, &found, ERROR_BUFFER(text)), BATON_OK);
+    assert_ptr_equal(found, tables[0]);
+    assert_int_equal(cpu_kernels_find("abacus", &found, ERROR_BUFFER(text)), BATON_ENOTFOUND);
+    assert_non_null(strstr(text, "abacus"));
+    assert_non_null(strstr(text, "portable"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_quantise),
+        cmocka_unit_test(test_silu_multiply),
+        cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_halves_as_floats),
+        cmocka_unit_test(test_floats_as_halves),
+        cmocka_unit_test(test_quantised_products),
+        cmocka_unit_test(test_extreme_quants),
+        cmocka_unit_test(test_float_products),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_folding_later),
+        cmocka_unit_test(test_kernels_by_name),
+    };
+    table_count = cpu_kernels_available(tables);
+    for (uint32_t t = 0; t < table_count; t++)
+        printf("kernels: %s\n", tables[t]->name);
+    return cmocka_run_group_tests_name("engine.kernels", tests, NULL, NULL);
+}
