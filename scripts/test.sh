@@ -25,7 +25,7 @@ test_release() {
     local without=(-LE '^slow$')
     [ "${SLOW:-0}" = 1 ] && without=()
     build release
-    timeout 600 ctest --preset release -j "$jobs" "${without[@]}"
+    timeout 1000 ctest --preset release -j "$jobs" "${without[@]}"
 }
 
 sanitize() { # preset: its tests, all or the chosen ones

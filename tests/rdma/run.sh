@@ -207,21 +207,20 @@ run_host() { # INDEX
     judge "$1" $? $((SECONDS - began))
 }
 
-# Neighbours that want the same VM share it.
+# Suites that want the same VM share it, wherever they are in the table.
 run_all() {
-    local i=0 group
-    while [ $i -lt ${#name[@]} ]; do
-        group=("$i")
-        while i=$((i + 1)) && [ -n "${name[i]:-}" ] && [ -z "${second[i]}${second[group[0]]}" ] &&
-            [ "${kernel[i]} ${mode[i]}" = "${kernel[group[0]]} ${mode[group[0]]}" ] &&
-            [ "${mode[i]}" != host ]; do
-            group+=("$i")
-        done
-        if [ "${mode[group[0]]}" = host ]; then
-            run_host "${group[0]}"
-        elif [ -n "${second[group[0]]}" ]; then
-            run_two "${group[0]}"
-        else
+    local i j group
+    for i in "${!name[@]}"; do
+        if [ "${mode[i]}" = host ]; then
+            run_host "$i"
+        elif [ -n "${second[i]}" ]; then
+            run_two "$i"
+        elif [ -z "${verdict[i]}" ]; then
+            group=()
+            for ((j = i; j < ${#name[@]}; j++)); do
+                [ -n "${second[j]}" ] || [ "${kernel[j]} ${mode[j]}" != "${kernel[i]} ${mode[i]}" ] ||
+                    group+=("$j")
+            done
             run_group "${group[@]}"
         fi
     done

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2016
 # SPDX-License-Identifier: Apache-2.0
-# What run.sh runs, one suite a line; neighbours with the same kernel and mode share a VM.
+# What run.sh runs, one suite a line; those with the same kernel and mode share a VM.
 #
 #   suite NAME LEVEL KERNELS MODE SECONDS COMMAND            in one VM
 #   two   NAME LEVEL KERNELS MODE SECONDS FIRST SECOND       a command in each of two joined VMs;
@@ -32,18 +32,19 @@ suite conformance_read  full all dummy 1800 './test_transfer_conformance verbs-r
 suite conformance_ucx   full all dummy 1800 "$ucx ./test_transfer_conformance ucx"
 suite peer_killed       full all dummy 600 './test_transfer_faults kill verbs'
 suite peer_killed_ucx   full all dummy 600 "$ucx ./test_transfer_faults kill ucx"
-suite many_rooms        full all dummy 600 'nodes verbs "rooms=2000 at_once=16 pages=4" "tp=4 order=1" "tp=2 order=3"'
+suite many_rooms        full all dummy 600 'nodes verbs "rooms=1000 at_once=16 pages=2 order=1" tp=4 tp=2'
+suite many_rooms_layers full all dummy 600 'nodes verbs "rooms=1000 at_once=16 pages=2 order=0" tp=1 tp=2'
 suite bench             full all dummy 120 './baton bench transfer --backend verbs --total-bytes 4M --iterations 2 --rooms 50 --quiet'
 suite python            full all dummy 600 'export BATON_BACKENDS=verbs; ./baton bootstrap --host 127.0.0.1 --port 9900 & python3 py/seed_program.py prefill 9900 & prefill=$!; python3 py/seed_program.py decode 9900 && wait $prefill'
 
 suite conformance       full all "$lossy" 2400 "./test_transfer_conformance verbs $wire"
 suite queue_pair_error  full all "$lossy" 240 'nodes verbs "rooms=8 pages=64 failures=1" "device=rxe0 break=3 by=\"wire cut\" mend=\"wire heal\"" device=rxe1'
 suite rails             full all pair 500 'FLEET_PATIENCE=6 ./test_transfer_rails'
-suite many_rooms        full all "$lossy" 600 'nodes verbs "rooms=300 at_once=16 pages=8" "device=rxe0 tp=2" "device=rxe1 tp=4 order=1"'
+suite many_rooms        full all "$lossy" 600 'nodes verbs "rooms=100 at_once=16 pages=4" "device=rxe0 tp=2" "device=rxe1 tp=4 order=1"'
 
 suite conformance       full all rails 1800 "./test_transfer_conformance verbs $rails"
 suite rail_down         full all rails 240 'nodes verbs "rooms=12 pages=64 may_fail=1 device=rxe0,rxe1" "break=3 by=\"wire down rxe1\" mend=\"wire heal rxe1\"" ""'
 
-two   hand_overs        full all virtio 300 "./test_rdma_node prefill $server verbs host=\$RDMA_ADDRESS rooms=100 at_once=8 tp=2 order=1" "./test_rdma_node decode $server verbs host=\$RDMA_ADDRESS rooms=100 at_once=8 order=3"
+two   hand_overs        full all virtio 300 "./test_rdma_node prefill $server verbs host=\$RDMA_ADDRESS rooms=100 at_once=8 tp=2 order=1" "./test_rdma_node decode $server verbs host=\$RDMA_ADDRESS rooms=100 at_once=8 order=2"
 two   link_lost         full all virtio 300 "./test_rdma_node prefill $server verbs host=\$RDMA_ADDRESS rooms=8 failures=1 break=3 by='wire cut; (sleep 8; wire heal) &'" "./test_rdma_node decode $server verbs host=\$RDMA_ADDRESS rooms=8 failures=1"
 two   machine_dies      full all virtio 300 "./test_rdma_node prefill $server verbs host=\$RDMA_ADDRESS rooms=4 break=3 by='reboot -f'" "./test_rdma_node decode $server verbs host=\$RDMA_ADDRESS rooms=4 failures=1"

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SIGNAL_BYTES 8
-#define RAIL_PATIENCE_NS 15000000000ull /* the probe takes no longer */
+#define RAIL_PATIENCE_NS 30000000000ull /* the probe takes no longer */
 #define RAIL_STABLE_NS 5000000000ull    /* up for so long: its failures are forgotten */
 #define RAIL_RETRY_MAX_NS 2000000000ull /* offered this often while it is down */
 #define RAIL_TRIES 3                    /* of every rail, before another backend is taken */

@@ -21,21 +21,23 @@
  * link, and the receiver cuts its side when it reads that. To cut is to destroy our own UCP worker of
  * this link and rail. What that proves depends on who stores the bytes:
  *
- *   tcp, ud             our own progress does (UCP makes messages of the puts): it has stopped
  *   rc, dc, srd         our adapter does, through queue pairs that exist no more
+ *   tcp                 our own progress does (UCP makes messages of the puts): it has stopped
  *   cma, xpmem, knem,   the peer does, whatever we destroy
  *   cuda_ipc, rocm_ipc
  *
  * For the last row no cut exists, and over a network the peer's exit cannot be seen. So the context of
  * a manager is made without these, whatever UCX_TLS says: what our worker's address does not name
- * and our keys do not hold, no peer can use. (Nor with posix and sysv: UCX does not use them where
- * the failure of a peer is to be survived.) stop() is then a fence towards every peer, on this host
+ * and our keys do not hold, no peer can use. stop() is then a fence towards every peer, on this host
  * and elsewhere (BACKEND_CUTS). Between processes of one host the backends shm and cma do better.
  *
- * A defect to live with: UCX before 1.14, where its assertions are compiled in (Debian 12's 1.13.1), ends
- * the process when a connection over tcp breaks while it is being made ("got REP message"). So we do
- * not break one then: a rail that was not joined settles before it is dropped, at both ends. What
- * remains is a peer that dies within those few milliseconds.
+ * tcp is there to try the backend where there is no RDMA, and only if UCX_TLS names it, because UCX does
+ * not survive the death of a peer there:
+ *   - a put that comes after the way back has broken ends the process ("unexpected error"; 1.13 to
+ *     2026, 1 of 20 receivers whose sender was killed in the middle of a room);
+ *   - before 1.14, with assertions compiled in as in Debian 12, so does a connection that breaks
+ *     while it is being made ("got REP message"). We do not break one then: a rail that was not
+ *     joined settles before it is dropped, at both ends.
  *
  * Trust: UCX believes its peers. It reads their addresses and keys without knowing how long these are,
  * stores where a message says, and its tcp listens without asking who calls. The link's key and TLS do

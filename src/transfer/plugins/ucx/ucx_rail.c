@@ -69,7 +69,8 @@ static void rail_destroy(struct ucx_rail *rail)
     pthread_mutex_unlock(&rail->gate);
 }
 
-/* The fence, see ucx.h. Nobody stores into the sender. */
+/* The fence, see ucx.h. Nobody stores into the sender. UCX waits for nobody in it, but it destroys queue
+ * pairs and buffers: that is milliseconds of the link thread, once per lost rail. */
 void ucx_rail_cut(struct ucx_rail *rail)
 {
     atomic_store_explicit(&rail->usable, false, memory_order_relaxed);
@@ -100,9 +101,21 @@ static void request_forget(void **request)
     *request = NULL;
 }
 
+/* A UCP worker that must not be destroyed stays as it is, with what was made on it. */
+static void rail_keep(struct ucx_rail *rail)
+{
+    ucx_keep(rail->owner->mine, rail->ucp);
+    rail->ucp = NULL;
+    rail->ep = NULL;
+    rail->closing = NULL;
+    free(rail->keys);
+    rail->keys = NULL;
+    rail->requests_in_flight = 0;
+}
+
 /* Receiver: true when no connection is just being made: there is nothing that a flush would have to
- * wait for. Where that does not come about (the peer is stopped) the UCP worker is kept, for good. */
-static bool rail_settle(struct ucx_rail *rail, uint64_t now)
+ * wait for. */
+static bool rail_settle(struct ucx_rail *rail, bool patient)
 {
     ucp_request_param_t plainly = {0};
     if (!rail->owner->receives || !ucx_must_settle() ||
@@ -119,24 +132,23 @@ static bool rail_settle(struct ucx_rail *rail, uint64_t now)
         request_forget(&rail->closing); /* something may have come meanwhile: look again */
         return false;
     }
-    if (now < rail->drop_ns + DROP_PATIENCE_NS)
+    if (patient)
         return false;
-    ucx_keep(rail->owner->mine, rail->ucp);
-    rail->ucp = NULL;
-    rail->closing = NULL;
+    rail_keep(rail);
     return true;
 }
 
 /* Sender: true when UCX has let go of everything, or is not going to. */
-static bool rail_close_endpoint(struct ucx_rail *rail, uint64_t now)
+static bool rail_close_endpoint(struct ucx_rail *rail, bool patient)
 {
-    bool patient = now < rail->drop_ns + DROP_PATIENCE_NS;
     if (!rail->ep)
         return true;
     ucx_progress(rail, DROP_ROUNDS);
-    bool meets = !rail->closed && !rail->probed && rail->requests_in_flight;
-    if (meets && ucx_must_settle() && patient)
-        return false;
+    if (!rail->closed && !rail->probed && rail->requests_in_flight && ucx_must_settle()) {
+        if (!patient)
+            rail_keep(rail);
+        return !patient;
+    }
     if (!rail->closed) {
         ucp_request_param_t by_force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                         .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -168,7 +180,8 @@ static bool rail_drop(struct ucx_rail *rail)
     rail->up = false;
     if (!rail->drop_ns)
         rail->drop_ns = now;
-    if (!rail_settle(rail, now) || !rail_close_endpoint(rail, now))
+    bool patient = now < rail->drop_ns + DROP_PATIENCE_NS;
+    if (!rail_settle(rail, patient) || !rail_close_endpoint(rail, patient))
         return false;
     rail->drop_ns = 0;
     rail_unwatch(rail);
