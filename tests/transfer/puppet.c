@@ -321,7 +321,7 @@ void puppet_say_commit(struct puppet *puppet, uint64_t room, uint32_t ticket, ui
                                  .ticket = ticket,
                                  .flags = WIRE_COMMIT_SOURCE | (last ? WIRE_COMMIT_LAST : 0),
                                  .watermark = watermark_pack(done),
-                                 .lanes = {{bytes, 1}},
+                                 .lanes = {{bytes, 1, 0}},
                                  .lane_count = 1,
                                  .total_pages = pages};
     PUPPET_SAY(puppet, commit, WIRE_COMMIT, &commit);
