@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler tells about itself: collected and copied out by its thread after each step, under a
+ * lock that is held for the copy only. */
+#include "scheduler_parts.h"
+
+#define FADE 0.95 /* half of it is forgotten after 14 times */
+
+static void fading_add(struct fading *sum, double part, double whole)
+{
+    sum->part = sum->part * FADE + part;
+    sum->whole = sum->whole * FADE + whole;
+}
+
+static double fading_ratio(const struct fading *sum)
+{
+    return sum->whole > 0 ? sum->part / sum->whole : 0;
+}
+
+void scheduler_count_step(struct scheduler *scheduler, uint32_t tokens, uint64_t ns)
+{
+    struct scheduler_counts *counts = &scheduler->counts;
+    const struct planner *planner = &scheduler->planner;
+    counts->steps++;
+    counts->generated_tokens += tokens;
+    if (tokens)
+        fading_add(&counts->generation, tokens, (double)ns / 1e9);
+    if (planner->prompt_tokens > counts->prompts_seen)
+        fading_add(&counts->hits, (double)(planner->cached_tokens - counts->cached_seen),
+                   (double)(planner->prompt_tokens - counts->prompts_seen));
+    counts->prompts_seen = planner->prompt_tokens;
+    counts->cached_seen = planner->cached_tokens;
+}
+
+void scheduler_publish(struct scheduler *scheduler)
+{
+    const struct planner *planner = &scheduler->planner;
+    const struct scheduler_counts *counts = &scheduler->counts;
+    const struct page_counts *pages = &scheduler->memory.books.pool->counts;
+    struct scheduler_stats stats = {
+        .running = planner->active_count,
+        .waiting = wait_queue_count(&planner->waiting),
+        .retracted_waiting = planner->waiting.retracted.count,
+        .waiting_uncached_tokens = (uint32_t)planner->waiting.uncached,
+        .pages = *pages,
+        .tokens_per_page = scheduler->options.tokens_per_page,
+        .used_tokens = (pages->used + pages->locked) * scheduler->options.tokens_per_page,
+        .generation_rate = fading_ratio(&counts->generation),
+        .cache_hit_rate = fading_ratio(&counts->hits),
+        .new_token_ratio = planner->ratio.now,
+        .steps = counts->steps,
+        .prompt_tokens = planner->prompt_tokens,
+        .cached_tokens = planner->cached_tokens,
+        .generated_tokens = counts->generated_tokens,
+        .requests = counts->requests,
+        .retractions = planner->retractions,
+        .aborted = counts->aborted,
+        .failed = counts->failed,
+    };
+    pthread_mutex_lock(&scheduler->lock);
+    scheduler->published = stats;
+    pthread_mutex_unlock(&scheduler->lock);
+}
+
+void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out)
+{
+    pthread_mutex_lock(&scheduler->lock);
+    *out = scheduler->published;
+    pthread_mutex_unlock(&scheduler->lock);
+    out->step_started_ns =
+        atomic_load_explicit(&scheduler->step_started_ns, memory_order_relaxed);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler's thread: it reads the inbox, looks after aborts and deadlines, has the planner plan a
+ * step and the stepper compute it, and hands out what came of it. With nothing to do it sleeps on the bell
+ * and uses no processor time.
+ *
+ *   loop:  inbox -> aborts, deadlines -> flushes -> plan -> compute -> tokens -> publish
+ */
+#include "scheduler_parts.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the end of a generation ---------------------------------------------------------------- */
+
+/* Whatever it holds goes back first, because with the delivery it is its maker's again. */
+static void finish(struct scheduler *scheduler, struct generation_state *state,
+                   const struct token_choice *choice, const struct answer_finish *how)
+{
+    bool waiting = state->phase == PHASE_WAITING;
+    planner_remove(&scheduler->planner, state, how->finish != GENERATION_FAILED);
+    if (waiting && !state->admitted)
+        atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
+    scheduler->counts.aborted += how->finish == GENERATION_ABORTED;
+    scheduler->counts.failed += how->finish == GENERATION_FAILED;
+    state->generation->state = NULL;
+    answer_deliver(state, choice, &scheduler->text, how);
+    generation_state_close(state);
+}
+
+static void finish_without_token(struct scheduler *scheduler, struct generation_state *state,
+                                 enum generation_finish kind, int error, const char *reason)
+{
+    struct answer_finish how = ANSWER_GOES_ON;
+    how.finish = kind;
+    how.error = error;
+    how.reason = reason;
+    scheduler->text.length = 0;
+    if (answer_flush(state, &scheduler->text))
+        scheduler->text.length =
+            0; /* no memory: the rest of the text is lost, the end is not */
+    finish(scheduler, state, NULL, &how);
+}
+
+static void fail(struct scheduler *scheduler, struct generation_state *state, int error,
+                 const char *reason)
+{
+    LOG_WARNING(sched, "rid %s failed: %s", state->generation->rid, reason);
+    finish_without_token(scheduler, state, GENERATION_FAILED, error, reason);
+}
+
+/* ---- everybody inside ----------------------------------------------------------------------- */
+
+typedef bool state_test(struct scheduler *scheduler, struct generation_state *state,
+                        const void *context);
+
+/* Ends, with the reason, those of a list for which the test says so. */
+static void abort_waiting(struct scheduler *scheduler, struct wait_list *list, state_test *test,
+                          const void *context, int error, const char *reason)
+{
+    struct generation_state *next;
+    for (struct generation_state *state = list->first; state; state = next) {
+        next = state->next;
+        if (test(scheduler, state, context))
+            finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+    }
+}
+
+static void abort_those(struct scheduler *scheduler, state_test *test, const void *context,
+                        int error, const char *reason)
+{
+    struct planner *planner = &scheduler->planner;
+    abort_waiting(scheduler, &planner->waiting.retracted, test, context, error, reason);
+    abort_waiting(scheduler, &planner->waiting.fresh, test, context, error, reason);
+    for (uint32_t i = planner->active_count; i-- > 0;)
+        if (test(scheduler, planner->active[i], context))
+            finish_without_token(scheduler, planner->active[i], GENERATION_ABORTED, error,
+                                 reason);
+}
+
+static bool is_flagged(struct scheduler *scheduler, struct generation_state *state,
+                       const void *context)
+{
+    (void)scheduler;
+    (void)context;
+    return atomic_load_explicit(&state->generation->abort, memory_order_relaxed);
+}
+
+static bool is_called(struct scheduler *scheduler, struct generation_state *state,
+                      const void *context)
+{
+    (void)scheduler;
+    const char *rid = context;
+    return strncmp(state->generation->rid, rid, strlen(rid)) == 0;
+}
+
+static void expect_deadline(struct scheduler *scheduler, const struct generation_state *state)
+{
+    uint64_t deadline = state->generation->deadline_ns;
+    if (deadline && deadline < scheduler->deadline_ns)
+        scheduler->deadline_ns = deadline;
+}
+
+/* Of those that are not late the earliest deadline is noted. */
+static bool is_late(struct scheduler *scheduler, struct generation_state *state,
+                    const void *context)
+{
+    uint64_t now = *(const uint64_t *)context;
+    if (state->generation->deadline_ns && state->generation->deadline_ns <= now)
+        return true;
+    expect_deadline(scheduler, state);
+    return false;
+}
+
+static void end_aborted(struct scheduler *scheduler)
+{
+    if (atomic_exchange_explicit(&scheduler->aborts, false, memory_order_acquire))
+        abort_those(scheduler, is_flagged, NULL, BATON_EABORTED, "the request was aborted");
+}
+
+static void end_late(struct scheduler *scheduler)
+{
+    uint64_t now = clock_now_ns();
+    if (now < scheduler->deadline_ns)
+        return;
+    scheduler->deadline_ns = UINT64_MAX;
+    abort_those(scheduler, is_late, &now, BATON_ETIMEOUT, "the deadline of the request passed");
+}
+
+/* ---- the inbox ------------------------------------------------------------------------------ */
+
+static void take_message(struct scheduler *scheduler, struct message *message)
+{
+    switch (message->kind) {
+    case MESSAGE_SUBMIT: {
+        struct generation_state *state = (struct generation_state *)message;
+        scheduler->counts.requests++;
+        expect_deadline(scheduler, state);
+        if (is_flagged(scheduler, state, NULL)) /* its abort may have been looked for already */
+            atomic_store_explicit(&scheduler->aborts, true, memory_order_relaxed);
+        planner_add(&scheduler->planner, state);
+        break;
+    }
+    case MESSAGE_ABORT_RID: {
+        struct abort_message *abort = (struct abort_message *)message;
+        abort_those(scheduler, is_called, abort->rid, BATON_EABORTED,
+                    "the request was aborted");
+        free(abort);
+        break;
+    }
+    case MESSAGE_FLUSH_CACHE: {
+        struct flush_message *flush = (struct flush_message *)message;
+        flush->next = scheduler->flushes;
+        scheduler->flushes = flush;
+        break;
+    }
+    }
+}
+
+static void read_inbox(struct scheduler *scheduler)
+{
+    struct mpsc_node *node;
+    bell_answer(&scheduler->bell);
+    while ((node = mpsc_pop(&scheduler->inbox)))
+        take_message(scheduler, (struct message *)node);
+}
+
+/* ---- flushes -------------------------------------------------------------------------------- */
+
+/* The message lies on the stack of whoever waits for the answer: it is gone with it. */
+static void answer_flush_message(struct scheduler *scheduler, struct flush_message *flush,
+                                 bool flushed)
+{
+    pthread_mutex_lock(&scheduler->lock);
+    flush->flushed = flushed;
+    flush->done = true;
+    pthread_cond_broadcast(&scheduler->answered);
+    pthread_mutex_unlock(&scheduler->lock);
+}
+
+static void flush_or_refuse(struct scheduler *scheduler, bool closing)
+{
+    bool idle = planner_is_idle(&scheduler->planner);
+    struct flush_message **at = &scheduler->flushes;
+    uint64_t now = *at ? clock_now_ns() : 0;
+    if (*at && idle && scheduler->memory.books.cache)
+        prefix_cache_reset(scheduler->memory.books.cache);
+    while (*at) {
+        struct flush_message *flush = *at;
+        if (idle || closing || flush->deadline_ns <= now) {
+            *at = flush->next;
+            answer_flush_message(scheduler, flush, idle);
+        } else {
+            at = &flush->next;
+        }
+    }
+}
+
+/* ---- a step --------------------------------------------------------------------------------- */
+
+/* All of its tokens are computed: the next one. Returns how many there were. */
+static uint32_t take_token(struct scheduler *scheduler, struct generation_state *state,
+                           float *row)
+{
+    struct token_choice choice;
+    struct answer_finish how;
+    struct stepper *stepper = &scheduler->stepper;
+    int rc = stepper_pick(stepper, &scheduler->ends, state, row, &choice);
+    if (rc) {
+        fail(scheduler, state, rc, stepper->reason);
+        return 0;
+    }
+    scheduler->text.length = 0;
+    if (answer_token(&scheduler->ends, state, choice.token, &scheduler->text, &how)) {
+        fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
+        return 0;
+    }
+    planner_token(state, choice.token);
+    if (how.finish == GENERATION_RUNNING)
+        answer_deliver(state, &choice, &scheduler->text, &how);
+    else
+        finish(scheduler, state, &choice, &how);
+    return 1;
+}
+
+static uint32_t take_piece(struct scheduler *scheduler, const struct step_piece *piece,
+                           const struct stepper_failure *failure, float *rows)
+{
+    struct generation_state *state = piece->state;
+    struct stepper *stepper = &scheduler->stepper;
+    if (failure->error) {
+        fail(scheduler, state, failure->error, failure->reason);
+        return 0;
+    }
+    int rc = stepper_rate(stepper, piece, rows);
+    if (rc) {
+        fail(scheduler, state, rc, stepper->reason);
+        return 0;
+    }
+    planner_computed(&scheduler->planner, piece);
+    if (state->computed < state->token_count)
+        return 0;
+    if (state->limit == 0) {
+        finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
+        return 0;
+    }
+    return take_token(scheduler, state, rows + (size_t)(piece->rows - 1) * stepper->vocab_size);
+}
+
+/* Nobody runs and nobody can be let in, which only pages that are lost to the pool can cause. */
+static void fail_stuck(struct scheduler *scheduler)
+{
+    struct wait_queue *waiting = &scheduler->planner.waiting;
+    struct generation_state *state =
+        waiting->retracted.first ? waiting->retracted.first : waiting->fresh.first;
+    fail(scheduler, state, BATON_ELIMIT,
+         "the KV cache has no room for it, though nothing runs");
+}
+
+static void run_step(struct scheduler *scheduler)
+{
+    uint64_t started = clock_now_ns();
+    uint32_t tokens = 0;
+    atomic_store_explicit(&scheduler->step_started_ns, started, memory_order_relaxed);
+    const struct step_plan *plan = planner_plan(&scheduler->planner);
+    atomic_fetch_sub_explicit(&scheduler->queued, plan->admitted, memory_order_relaxed);
+    if (plan->count == 0) {
+        fail_stuck(scheduler);
+        return;
+    }
+    stepper_compute(&scheduler->stepper, plan);
+    float *rows = scheduler->stepper.logits;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct step_piece *piece = &plan->pieces[i];
+        size_t size = (size_t)piece->rows * scheduler->stepper.vocab_size;
+        tokens += take_piece(scheduler, piece, &scheduler->stepper.failures[i], rows);
+        rows += size;
+    }
+    scheduler_count_step(scheduler, tokens, clock_now_ns() - started);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+/* Nobody is inside and nothing is asked: there is no deadline to wake up for. */
+static void sleep_on_bell(struct scheduler *scheduler)
+{
+    struct pollfd bell = {.fd = scheduler->bell.fd, .events = POLLIN};
+    token_ratio_reset(&scheduler->planner.ratio);
+    scheduler->deadline_ns = UINT64_MAX;
+    atomic_store_explicit(&scheduler->step_started_ns, 0, memory_order_relaxed);
+    scheduler_publish(scheduler);
+    poll(&bell, 1, -1);
+}
+
+static void fail_everybody(struct scheduler *scheduler)
+{
+    struct planner *planner = &scheduler->planner;
+    const char *reason = "this worker is shutting down";
+    while (planner->active_count)
+        finish_without_token(scheduler, planner->active[planner->active_count - 1],
+                             GENERATION_FAILED, BATON_ESTATE, reason);
+    while (planner->waiting.retracted.first)
+        finish_without_token(scheduler, planner->waiting.retracted.first, GENERATION_FAILED,
+                             BATON_ESTATE, reason);
+    while (planner->waiting.fresh.first)
+        finish_without_token(scheduler, planner->waiting.fresh.first, GENERATION_FAILED,
+                             BATON_ESTATE, reason);
+}
+
+void *scheduler_thread(void *context)
+{
+    struct scheduler *scheduler = context;
+    pthread_setname_np(pthread_self(), "baton-sched");
+    /* The bell is answered before anything is looked at, so that whoever rings later wakes us. */
+    for (;;) {
+        read_inbox(scheduler);
+        if (atomic_load_explicit(&scheduler->closing, memory_order_acquire))
+            break;
+        end_aborted(scheduler);
+        end_late(scheduler);
+        flush_or_refuse(scheduler, false);
+        if (planner_is_idle(&scheduler->planner)) {
+            sleep_on_bell(scheduler);
+        } else {
+            run_step(scheduler);
+            scheduler_publish(scheduler);
+        }
+    }
+    fail_everybody(scheduler);
+    flush_or_refuse(scheduler, true);
+    scheduler_publish(scheduler);
+    return NULL;
+}
