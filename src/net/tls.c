@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See tls.h. TLS 1.3 only: both ends are ours. */
+/* See tls.h. Between our own ends it is TLS 1.3 only. */
 #include "tls.h"
 
 #include <openssl/crypto.h>
@@ -27,8 +27,8 @@ const char *tls_error(char *text, size_t size)
     return text;
 }
 
-static int tls_load(SSL_CTX *context, const char *certificate, const char *key,
-                    const char *authority, struct error err)
+static int tls_load_own(SSL_CTX *context, const char *certificate, const char *key,
+                        struct error err)
 {
     char why[160];
     if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
@@ -44,19 +44,20 @@ static int tls_load(SSL_CTX *context, const char *certificate, const char *key,
         return error_set(err, BATON_EINVAL,
                          "the TLS key %s does not belong to the certificate %s", key,
                          certificate);
+    return BATON_OK;
+}
+
+static int tls_load_authority(SSL_CTX *context, const char *authority, struct error err)
+{
+    char why[160];
     if (SSL_CTX_load_verify_locations(context, authority, NULL) != 1)
         return error_set(err, BATON_EINVAL, "cannot use the TLS authority %s: %s", authority,
                          tls_error(why, sizeof(why)));
     return BATON_OK;
 }
 
-int tls_open(const char *certificate, const char *key, const char *authority, struct tls **out,
-             struct error err)
+static int tls_new(int oldest, struct tls **out, struct error err)
 {
-    if (!certificate || !key || !authority)
-        return error_set(
-            err, BATON_EINVAL,
-            "TLS needs a certificate, a key and an authority: give all three or none");
     struct tls *tls = calloc(1, sizeof(*tls));
     if (!tls)
         return error_set(err, BATON_ENOMEM, "out of memory for TLS");
@@ -65,11 +66,48 @@ int tls_open(const char *certificate, const char *key, const char *authority, st
         free(tls);
         return error_set(err, BATON_ENOMEM, "out of memory for TLS");
     }
-    SSL_CTX_set_min_proto_version(tls->context, TLS1_3_VERSION);
-    SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_min_proto_version(tls->context, oldest);
     SSL_CTX_set_mode(tls->context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    int code = tls_load(tls->context, certificate, key, authority, err);
+    *out = tls;
+    return BATON_OK;
+}
+
+int tls_open(const char *certificate, const char *key, const char *authority, struct tls **out,
+             struct error err)
+{
+    struct tls *tls;
+    if (!certificate || !key || !authority)
+        return error_set(
+            err, BATON_EINVAL,
+            "TLS needs a certificate, a key and an authority: give all three or none");
+    int code = tls_new(TLS1_3_VERSION, &tls, err);
+    if (code != BATON_OK)
+        return code;
+    SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    code = tls_load_own(tls->context, certificate, key, err);
+    if (code == BATON_OK)
+        code = tls_load_authority(tls->context, authority, err);
+    if (code != BATON_OK) {
+        tls_close(tls);
+        return code;
+    }
+    *out = tls;
+    return BATON_OK;
+}
+
+int tls_open_server(const char *certificate, const char *key, struct tls **out,
+                    struct error err)
+{
+    struct tls *tls;
+    if (!certificate || !key)
+        return error_set(err, BATON_EINVAL,
+                         "TLS needs a certificate and a key: give both or none");
+    int code = tls_new(TLS1_2_VERSION, &tls, err);
+    if (code != BATON_OK)
+        return code;
+    SSL_CTX_set_mode(tls->context, SSL_MODE_RELEASE_BUFFERS); /* thousands may be idle */
+    code = tls_load_own(tls->context, certificate, key, err);
     if (code != BATON_OK) {
         tls_close(tls);
         return code;

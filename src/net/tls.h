@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS for links and data streams: both ends show a certificate of the same authority. */
+/* TLS for links and data streams, where both ends show a certificate of the same authority, and for
+ * HTTP, where only the server shows one. */
 #ifndef BATON_NET_TLS_H
 #define BATON_NET_TLS_H
 
@@ -12,6 +13,9 @@ struct ssl_st;
 
 int tls_open(const char *certificate, const char *key, const char *authority, struct tls **out,
              struct error err);
+/* A server that asks its clients for no certificate. TLS 1.2 and later. */
+int tls_open_server(const char *certificate, const char *key, struct tls **out,
+                    struct error err);
 void tls_close(struct tls *tls);
 struct ssl_st *tls_session(struct tls *tls, bool server); /* NULL when out of memory */
 
