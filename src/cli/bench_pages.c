@@ -142,7 +142,7 @@ static int layout_describe(const struct bench_case *work, uint32_t rank, uint32_
     return order_fill(layout, (enum order)work->order, item_bytes);
 }
 
-static int pool_allocate(struct page_pool *pool, bool shared, struct error err)
+static int pool_allocate(struct bench_pool *pool, bool shared, struct error err)
 {
     if (shared) {
         int rc = baton_pool_alloc(pool->bytes, &pool->shared, err.text, err.size);
@@ -159,10 +159,10 @@ static int pool_allocate(struct page_pool *pool, bool shared, struct error err)
     return BATON_OK;
 }
 
-int page_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bool shared,
-                   struct page_pool *out, struct error err)
+int bench_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bool shared,
+                    struct bench_pool *out, struct error err)
 {
-    struct page_pool pool = {.work = *work};
+    struct bench_pool pool = {.work = *work};
     uint64_t item_bytes = 0;
     int rc = layout_describe(work, rank, tp, &pool.layout, &item_bytes);
     if (rc)
@@ -186,36 +186,36 @@ int page_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bo
     return BATON_OK;
 }
 
-void page_pool_close(struct page_pool *pool)
+void bench_pool_close(struct bench_pool *pool)
 {
     if (pool->shared)
         baton_pool_free(pool->shared);
     else
         free(pool->address);
     free(pool->bases);
-    *pool = (struct page_pool){0};
+    *pool = (struct bench_pool){0};
 }
 
 /* ---- the pattern ------------------------------------------------------------------------- */
 
-uint32_t page_pool_halves(const struct page_pool *pool)
+uint32_t bench_pool_halves(const struct bench_pool *pool)
 {
     return pool->work.structured ? 2 : 1;
 }
 
-uint32_t page_pool_heads(const struct page_pool *pool)
+uint32_t bench_pool_heads(const struct bench_pool *pool)
 {
     return pool->work.structured ? pool->layout.heads : 1;
 }
 
-uint64_t page_pool_segment_bytes(const struct page_pool *pool)
+uint64_t bench_pool_segment_bytes(const struct bench_pool *pool)
 {
     if (!pool->work.structured)
         return pool->work.item_bytes;
     return (uint64_t)BENCH_TOKENS * pool->layout.head_bytes;
 }
 
-uint8_t *page_pool_segment(const struct page_pool *pool, const struct page_segment *at)
+uint8_t *bench_pool_segment(const struct bench_pool *pool, const struct page_segment *at)
 {
     const baton_layout *layout = &pool->layout;
     uint64_t page = (uint64_t)at->page * layout->page_stride;
@@ -231,7 +231,7 @@ uint8_t *page_pool_segment(const struct page_pool *pool, const struct page_segme
     return (uint8_t *)pool->bases[at->half * layout->layers + at->layer].address + page + head;
 }
 
-static uint64_t segment_key(const struct page_pool *pool, const struct page_segment *at,
+static uint64_t segment_key(const struct bench_pool *pool, const struct page_segment *at,
                             uint32_t position)
 {
     uint64_t key = mix(pool->work.seed ^ position);
@@ -277,42 +277,42 @@ static uint64_t pattern_compare(const uint8_t *from, uint64_t bytes, uint64_t ke
 }
 
 /* Steps through the segments of one page: head fastest, then k|v, then layer. */
-static bool segment_next(const struct page_pool *pool, struct page_segment *at)
+static bool segment_next(const struct bench_pool *pool, struct page_segment *at)
 {
-    if (++at->head < page_pool_heads(pool))
+    if (++at->head < bench_pool_heads(pool))
         return true;
     at->head = 0;
-    if (++at->half < page_pool_halves(pool))
+    if (++at->half < bench_pool_halves(pool))
         return true;
     at->half = 0;
     return ++at->layer < pool->work.layers;
 }
 
-void page_pool_fill(struct page_pool *pool, const int32_t *pages, uint32_t first,
-                    uint32_t count)
+void bench_pool_fill(struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                     uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
         struct page_segment at = {.page = pages[i]};
         do
-            pattern_write(page_pool_segment(pool, &at), page_pool_segment_bytes(pool),
+            pattern_write(bench_pool_segment(pool, &at), bench_pool_segment_bytes(pool),
                           segment_key(pool, &at, i));
         while (segment_next(pool, &at));
     }
 }
 
-void page_pool_poison(struct page_pool *pool, const int32_t *pages, uint32_t first,
-                      uint32_t count)
+void bench_pool_poison(struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                       uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
         struct page_segment at = {.page = pages[i]};
         do
-            memset(page_pool_segment(pool, &at), POISON, page_pool_segment_bytes(pool));
+            memset(bench_pool_segment(pool, &at), POISON, bench_pool_segment_bytes(pool));
         while (segment_next(pool, &at));
     }
 }
 
-uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uint32_t first,
-                         uint32_t count, char *where, size_t where_size)
+uint64_t bench_pool_check(const struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                          uint32_t count, char *where, size_t where_size)
 {
     uint64_t wrong = 0;
     for (uint32_t i = first; i < first + count; i++) {
@@ -320,7 +320,7 @@ uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uin
         do {
             uint64_t offset = 0;
             uint64_t here =
-                pattern_compare(page_pool_segment(pool, &at), page_pool_segment_bytes(pool),
+                pattern_compare(bench_pool_segment(pool, &at), bench_pool_segment_bytes(pool),
                                 segment_key(pool, &at, i), &offset);
             if (here && !wrong)
                 snprintf(where, where_size,

@@ -55,7 +55,7 @@ int bench_case_check(const struct bench_case *work, struct error err);
 /* What the medium sees: so many bases, each with `pages` items of so many bytes (one rank). */
 void bench_case_items(const struct bench_case *work, uint32_t *bases, uint64_t *item_bytes);
 
-struct page_pool {
+struct bench_pool {
     struct bench_case work;
     baton_pool *shared;
     uint8_t *address; /* of all bases, one after the other */
@@ -65,19 +65,19 @@ struct page_pool {
 };
 
 /* The share of rank `rank` of `tp`: all bytes of opaque pages, its heads of structured ones. */
-int page_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bool shared,
-                   struct page_pool *out, struct error err);
-void page_pool_close(struct page_pool *pool);
+int bench_pool_open(const struct bench_case *work, uint32_t rank, uint32_t tp, bool shared,
+                    struct bench_pool *out, struct error err);
+void bench_pool_close(struct bench_pool *pool);
 
 /* Positions [first, first+count) of the sequence, which lie in pages[first..]. fill writes the
  * bytes that belong there, poison writes bytes that belong nowhere, check counts wrong bytes
  * and says in `where` which was the first. */
-void page_pool_fill(struct page_pool *pool, const int32_t *pages, uint32_t first,
-                    uint32_t count);
-void page_pool_poison(struct page_pool *pool, const int32_t *pages, uint32_t first,
-                      uint32_t count);
-uint64_t page_pool_check(const struct page_pool *pool, const int32_t *pages, uint32_t first,
-                         uint32_t count, char *where, size_t where_size);
+void bench_pool_fill(struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                     uint32_t count);
+void bench_pool_poison(struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                       uint32_t count);
+uint64_t bench_pool_check(const struct bench_pool *pool, const int32_t *pages, uint32_t first,
+                          uint32_t count, char *where, size_t where_size);
 
 /* 0..count-1 in an order that only the seed decides. */
 void pages_shuffle(int32_t *pages, uint32_t count, uint64_t seed);
@@ -91,9 +91,9 @@ struct page_segment {
     uint32_t layer, half, head;
     int32_t page;
 };
-uint32_t page_pool_halves(const struct page_pool *pool);
-uint32_t page_pool_heads(const struct page_pool *pool);
-uint64_t page_pool_segment_bytes(const struct page_pool *pool);
-uint8_t *page_pool_segment(const struct page_pool *pool, const struct page_segment *at);
+uint32_t bench_pool_halves(const struct bench_pool *pool);
+uint32_t bench_pool_heads(const struct bench_pool *pool);
+uint64_t bench_pool_segment_bytes(const struct bench_pool *pool);
+uint8_t *bench_pool_segment(const struct bench_pool *pool, const struct page_segment *at);
 
 #endif

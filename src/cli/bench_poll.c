@@ -48,7 +48,7 @@ struct bench {
     baton_bootstrap *bootstrap;
     baton_manager *manager;
     baton_pollset *set;
-    struct page_pool pool;
+    struct bench_pool pool;
     baton_sender *senders[POLL_ROOMS_MAX];
     uint32_t rooms;
 };
@@ -60,7 +60,7 @@ static int bench_manager_open(struct bench *bench, struct error err)
     baton_manager_options manager = BATON_MANAGER_OPTIONS_INIT;
     baton_region region = {.struct_size = sizeof(region), .name = "kv"};
     char address[32];
-    int rc = page_pool_open(&work, 0, 1, false, &bench->pool, err);
+    int rc = bench_pool_open(&work, 0, 1, false, &bench->pool, err);
     if (!rc)
         rc = baton_bootstrap_open("127.0.0.1", 0, &bench->bootstrap, err.text, err.size);
     if (rc)
@@ -105,7 +105,7 @@ static void bench_close(struct bench *bench)
         baton_manager_close(bench->manager);
     if (bench->bootstrap)
         baton_bootstrap_close(bench->bootstrap);
-    page_pool_close(&bench->pool);
+    bench_pool_close(&bench->pool);
 }
 
 static double poll_ns(const struct bench *bench)

@@ -33,7 +33,7 @@ void request_count(struct request_counter *counter, uint64_t remote, uint64_t lo
 }
 
 struct pair_walk {
-    const struct page_pool *prefill, *decode;
+    const struct bench_pool *prefill, *decode;
     const int32_t *prefill_pages, *decode_pages;
     bool reads;
     struct piece {
@@ -53,20 +53,20 @@ static int piece_order(const void *left, const void *right)
 static void page_walk(struct pair_walk *walk, uint32_t position, uint32_t layer_begin,
                       uint32_t layer_end, uint32_t half_begin, uint32_t half_end)
 {
-    const struct page_pool *prefill = walk->prefill, *decode = walk->decode;
-    uint32_t first = prefill->layout.first_head, heads = page_pool_heads(prefill);
+    const struct bench_pool *prefill = walk->prefill, *decode = walk->decode;
+    uint32_t first = prefill->layout.first_head, heads = bench_pool_heads(prefill);
     uint32_t count = 0;
     for (uint32_t layer = layer_begin; layer < layer_end; layer++) {
         for (uint32_t half = half_begin; half < half_end; half++) {
-            for (uint32_t head = 0; head < page_pool_heads(decode); head++) {
+            for (uint32_t head = 0; head < bench_pool_heads(decode); head++) {
                 uint32_t global = decode->layout.first_head + head;
                 if (global < first || global - first >= heads)
                     continue;
                 struct page_segment from = {layer, half, global - first,
                                             walk->prefill_pages[position]};
                 struct page_segment to = {layer, half, head, walk->decode_pages[position]};
-                uint64_t source = (uintptr_t)page_pool_segment(prefill, &from);
-                uint64_t target = (uintptr_t)page_pool_segment(decode, &to);
+                uint64_t source = (uintptr_t)bench_pool_segment(prefill, &from);
+                uint64_t target = (uintptr_t)bench_pool_segment(decode, &to);
                 walk->pieces[count++] = walk->reads ? (struct piece){source, target}
                                                     : (struct piece){target, source};
             }
@@ -75,14 +75,14 @@ static void page_walk(struct pair_walk *walk, uint32_t position, uint32_t layer_
     qsort(walk->pieces, count, sizeof(*walk->pieces), piece_order);
     for (uint32_t i = 0; i < count; i++)
         request_count(&walk->counter, walk->pieces[i].remote, walk->pieces[i].local,
-                      page_pool_segment_bytes(decode));
+                      bench_pool_segment_bytes(decode));
 }
 
 /* Base by base, and in each the pages of the sequence. */
 static void pair_count(struct pair_walk *walk)
 {
     const struct bench_case *work = &walk->prefill->work;
-    uint32_t halves = page_pool_halves(walk->prefill);
+    uint32_t halves = bench_pool_halves(walk->prefill);
     if (work->order != ORDER_PER_LAYER) {
         for (uint32_t i = 0; i < work->pages; i++)
             page_walk(walk, i, 0, work->layers, 0, halves);
@@ -98,20 +98,20 @@ static void pair_count(struct pair_walk *walk)
 static int pair_open_and_count(struct pair_walk *walk, const struct bench_case *work,
                                uint32_t src, uint32_t dst, uint64_t *requests, struct error err)
 {
-    struct page_pool prefill, decode;
-    int rc = page_pool_open(work, src, work->src_tp, false, &prefill, err);
+    struct bench_pool prefill, decode;
+    int rc = bench_pool_open(work, src, work->src_tp, false, &prefill, err);
     if (rc)
         return rc;
-    rc = page_pool_open(work, dst, work->dst_tp, false, &decode, err);
+    rc = bench_pool_open(work, dst, work->dst_tp, false, &decode, err);
     if (!rc) {
         walk->prefill = &prefill;
         walk->decode = &decode;
         walk->counter.requests = walk->counter.bytes = 0; /* another queue pair */
         pair_count(walk);
         *requests += walk->counter.requests;
-        page_pool_close(&decode);
+        bench_pool_close(&decode);
     }
-    page_pool_close(&prefill);
+    bench_pool_close(&prefill);
     return rc;
 }
 

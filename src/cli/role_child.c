@@ -35,7 +35,7 @@ struct side {
     bool opened;
     struct bench_case work;
     uint32_t ranks;
-    struct page_pool pools[BENCH_RANKS_MAX];
+    struct bench_pool pools[BENCH_RANKS_MAX];
     baton_manager *managers[BENCH_RANKS_MAX];
     baton_bootstrap *bootstrap;
     char bootstrap_address[32];
@@ -55,11 +55,11 @@ static int side_rank_open(struct side *side, uint32_t rank, struct error err)
     baton_region region = {
         .struct_size = sizeof(region), .kind = BATON_REGION_KV, .name = "kv"};
     bool shared = !side->prefill && work->shared_pool;
-    int rc = page_pool_open(work, rank, side->ranks, shared, &side->pools[rank], err);
+    int rc = bench_pool_open(work, rank, side->ranks, shared, &side->pools[rank], err);
     if (rc)
         return rc;
     if (side->prefill)
-        page_pool_fill(&side->pools[rank], side->pages, 0, work->pages);
+        bench_pool_fill(&side->pools[rank], side->pages, 0, work->pages);
     region.layout = side->pools[rank].layout;
     options.rank = rank;
     options.tp_size = side->ranks;
@@ -143,7 +143,7 @@ static void side_close(struct side *side)
     for (uint32_t rank = 0; rank < side->ranks; rank++) {
         if (side->managers[rank])
             baton_manager_close(side->managers[rank]);
-        page_pool_close(&side->pools[rank]);
+        bench_pool_close(&side->pools[rank]);
     }
     if (side->bootstrap)
         baton_bootstrap_close(side->bootstrap);
@@ -312,8 +312,8 @@ static void room_verify(const struct side *side, uint32_t first, uint32_t count,
 {
     for (uint32_t rank = 0; rank < side->ranks; rank++) {
         char where[sizeof(answer->wrong_where)] = "";
-        uint64_t wrong = page_pool_check(&side->pools[rank], side->pages, first, count, where,
-                                         sizeof(where));
+        uint64_t wrong = bench_pool_check(&side->pools[rank], side->pages, first, count, where,
+                                          sizeof(where));
         if (wrong && !answer->wrong_bytes)
             memcpy(answer->wrong_where, where, sizeof(where));
         answer->wrong_bytes += wrong;
@@ -401,7 +401,7 @@ static int request_room(struct side *side, const struct role_request *request,
         return error_set(err, BATON_EINVAL, "positions %u..+%u of %u pages", request->first,
                          request->count, side->work.pages);
     for (uint32_t rank = 0; rank < side->ranks && !side->prefill; rank++)
-        page_pool_poison(&side->pools[rank], side->pages, request->first, request->count);
+        bench_pool_poison(&side->pools[rank], side->pages, request->first, request->count);
     int rc = room_run(side, request, answer, err);
     if (!rc) {
         room_measure(side, 0, answer);
