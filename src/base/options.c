@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,18 @@ static int option_number(const struct option *option, const char *text, uint64_t
         max = option->type == OPTION_U32 ? UINT32_MAX : UINT64_MAX;
     snprintf(what, sizeof(what), "--%s", option->name);
     return options_number(text, what, option->min, max, out, err);
+}
+
+static int option_real(const struct option *option, const char *text, double *out,
+                       struct error err)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < 0)
+        return error_set(err, BATON_EINVAL, "--%s: \"%s\" is not a number from 0 on",
+                         option->name, text);
+    *out = value;
+    return BATON_OK;
 }
 
 static uint32_t choices_split(const char *choices, char names[][OPTION_ITEM_BYTES])
@@ -240,6 +253,7 @@ static int option_set(const struct option *option, const char *text, void *value
         if (!rc)
             *(uint64_t *)variable = number;
         return rc;
+    case OPTION_REAL: return option_real(option, text, variable, err);
     }
     return rc;
 }
@@ -250,6 +264,7 @@ static size_t option_bytes(const struct option *option)
     case OPTION_BOOL: return sizeof(bool);
     case OPTION_U32: return sizeof(uint32_t);
     case OPTION_U64: return sizeof(uint64_t);
+    case OPTION_REAL: return sizeof(double);
     case OPTION_STRING: return sizeof(const char *);
     case OPTION_STRINGS: return sizeof(struct option_strings);
     case OPTION_NUMBERS: return sizeof(struct option_numbers);
@@ -285,6 +300,18 @@ static int option_unknown(const struct command *command, const char *name, struc
                      name, command->name);
 }
 
+static bool option_is_called(const struct option *option, const char *name)
+{
+    char names[OPTION_ITEMS_MAX][OPTION_ITEM_BYTES];
+    if (strcmp(option->name, name) == 0)
+        return true;
+    uint32_t count = option->aliases ? choices_split(option->aliases, names) : 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int option_find(const struct command *command, const char *word,
                        const struct option **out, struct error err)
 {
@@ -292,7 +319,7 @@ static int option_find(const struct command *command, const char *word,
     size_t length = strcspn(word, "=");
     snprintf(name, sizeof(name), "%.*s", (int)(length < 60 ? length : 60), word);
     for (uint32_t i = 0; i < command->option_count; i++) {
-        if (strcmp(command->options[i].name, name) == 0) {
+        if (option_is_called(&command->options[i], name)) {
             *out = &command->options[i];
             return BATON_OK;
         }
@@ -421,7 +448,18 @@ static void help_paragraphs(const char *text, int indent, FILE *out)
         fputc('\n', out);
 }
 
-/* "the help. One of: a|b. Default: x." */
+/* Appends " word a, word b" for "a|b"; returns how much there is now. */
+static int aliases_print(const char *aliases, char *text, int used, size_t size)
+{
+    char names[OPTION_ITEMS_MAX][OPTION_ITEM_BYTES];
+    uint32_t count = choices_split(aliases, names);
+    for (uint32_t i = 0; i < count && used > 0 && (size_t)used < size; i++)
+        used += snprintf(text + used, size - (size_t)used, "%s--%s%s", i ? ", " : " Also ",
+                         names[i], i + 1 == count ? "." : "");
+    return used;
+}
+
+/* "the help. One of: a|b. Default: x. Also --y." */
 static void option_sentence(const struct option *option, char *text, size_t size)
 {
     int used = snprintf(text, size, "%s.", option->help);
@@ -429,6 +467,8 @@ static void option_sentence(const struct option *option, char *text, size_t size
         used += snprintf(text + used, size - (size_t)used, " One of: %s.", option->choices);
     if (option->initial && used > 0 && (size_t)used < size)
         used += snprintf(text + used, size - (size_t)used, " Default: %s.", option->initial);
+    if (option->aliases)
+        used = aliases_print(option->aliases, text, used, size);
     if ((option->flags & OPTION_REQUIRED) && used > 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, " Required.");
 }

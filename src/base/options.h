@@ -12,6 +12,7 @@ enum option_type {
     OPTION_BOOL,    /* bool: --name, --name=true, --name=false */
     OPTION_U32,     /* uint32_t */
     OPTION_U64,     /* uint64_t; both take K, M and G for powers of 1024 */
+    OPTION_REAL,    /* double, not negative; min and max do not apply */
     OPTION_STRING,  /* const char *, pointing into argv or the table */
     OPTION_STRINGS, /* struct option_strings: a,b,c */
     OPTION_NUMBERS, /* struct option_numbers: 1,2K,3M */
@@ -35,6 +36,8 @@ struct option_numbers {
 
 struct option {
     const char *name; /* without the dashes */
+    const char
+        *aliases; /* "a|b": other spellings, such as those of other programs; NULL: none */
     enum option_type type;
     size_t offset;       /* of the variable in the struct that options_parse fills */
     const char *value;   /* what help calls the value: "N", "HOST"; not for booleans */
