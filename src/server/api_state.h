@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of the API server share. */
+#ifndef BATON_SERVER_API_STATE_H
+#define BATON_SERVER_API_STATE_H
+
+#include "api_server.h"
+#include "json_writer.h"
+#include "request_reader.h"
+
+struct api_server {
+    struct api_server_options options;
+    struct http_server *http;
+    struct work_pool *tokenizers;
+    struct metrics metrics;
+    uint64_t started_unix;
+    uint64_t id_base; /* of the ids given to requests */
+    _Atomic uint64_t id_next;
+    _Atomic uint32_t busy;
+    atomic_bool draining;
+
+    /* Set once by api_server_serve; `ready` is what others look at first. */
+    const struct served_model *model;
+    struct scheduler *scheduler;
+    atomic_bool ready;
+};
+
+static inline bool api_ready(struct api_server *server)
+{
+    return atomic_load_explicit(&server->ready, memory_order_acquire);
+}
+
+/* {"error": {"message", "type", "param", "code"}}: openai's shape, which SGLang's clients read
+ * too. A client that asked for a stream gets it without a length (routers relay it so). */
+void api_reply_error(struct api_server *server, struct http_exchange *exchange, bool stream,
+                     const struct request_error *error);
+void api_error_write(struct json_writer *writer, const struct request_error *error);
+
+/* 200 with what was written; 500 if that was not whole. Frees the writer. */
+void api_reply_json(struct api_server *server, struct http_exchange *exchange,
+                    struct json_writer *writer);
+
+/* The endpoints, in api_info.c and api_tokenize.c; generation's are in reply.h. */
+http_handler api_health, api_health_generate, api_models, api_server_info, api_model_info;
+http_handler api_get_load, api_loads, api_metrics, api_flush_cache, api_abort_request;
+http_handler api_tokenize, api_detokenize;
+
+#endif
