@@ -11,6 +11,9 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* Parses into values. False: there is nothing more to do, *status is what to return (help was
  * printed, or what was wrong with the command line). */
 bool cli_parse(const struct command *command, int argc, char **argv, void *values, int *status);
+/* The same for a command that takes operands. */
+bool cli_parse_operands(const struct command *command, int argc, char **argv, void *values,
+                        struct option_operands *operands, int *status);
 
 /* "baton: what: sentence" on stderr; returns CLI_FAILED. */
 int cli_failed(const char *what, const char *sentence);
@@ -18,6 +21,7 @@ int cli_failed(const char *what, const char *sentence);
 extern const struct command bench_transfer_command, bench_poll_command, bench_death_command;
 extern const struct command bench_order_command;
 extern const struct command info_command, demo_command, bootstrap_command;
+extern const struct command serve_command, run_command;
 
 int bench_transfer_main(int argc, char **argv);
 int bench_poll_main(int argc, char **argv);
@@ -26,5 +30,7 @@ int bench_order_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int bootstrap_main(int argc, char **argv);
+int serve_main(int argc, char **argv);
+int run_main(int argc, char **argv);
 
 #endif

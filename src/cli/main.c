@@ -30,6 +30,8 @@ static const struct entry {
     const struct command *command;
     int (*run)(int argc, char **argv);
 } entries[] = {
+    {&serve_command, serve_main},
+    {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
@@ -45,8 +47,14 @@ static const struct entry {
 
 bool cli_parse(const struct command *command, int argc, char **argv, void *values, int *status)
 {
+    return cli_parse_operands(command, argc, argv, values, NULL, status);
+}
+
+bool cli_parse_operands(const struct command *command, int argc, char **argv, void *values,
+                        struct option_operands *operands, int *status)
+{
     char text[512];
-    int rc = options_parse(command, argc, argv, values, NULL, ERROR_BUFFER(text));
+    int rc = options_parse(command, argc, argv, values, operands, ERROR_BUFFER(text));
     if (rc == OPTIONS_HELP) {
         options_help(command, "baton", stdout);
         *status = CLI_OK;
@@ -65,10 +73,9 @@ int cli_failed(const char *what, const char *sentence)
 
 static void list_print(FILE *out)
 {
-    fputs(
-        "usage: baton COMMAND [OPTION]...\n\n"
-        "Hands a KV cache from one process to another, safely, at memory speed.\n\ncommands:\n",
-        out);
+    fputs("usage: baton COMMAND [OPTION]...\n\n"
+          "Serves language models, with prefill and decode on separate workers.\n\ncommands:\n",
+          out);
     for (size_t i = 0; i < COUNT(entries); i++)
         if (!(entries[i].command->flags & OPTION_HIDDEN))
             fprintf(out, "  %-16s %s\n", entries[i].command->name, entries[i].command->summary);
@@ -179,7 +186,7 @@ static int man_main(int argc, char **argv)
     if (!cli_parse(&man_command, argc, argv, NULL, &status))
         return status;
     printf(".TH BATON 1 \"\" \"baton %s\" \"User Commands\"\n", baton_version());
-    puts(".SH NAME\nbaton \\- hand a KV cache from one process to another");
+    puts(".SH NAME\nbaton \\- serve language models, prefill and decode apart");
     puts(".SH SYNOPSIS\n.B baton\n.I COMMAND\n.RI [ OPTION ]...");
     puts(".SH DESCRIPTION\nMeasures and shows the hand\\-over of KV pages between a prefill "
          "and a "

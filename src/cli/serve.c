@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `baton serve`: one worker that prefills and decodes, behind the OpenAI and SGLang APIs. SIGTERM or
+ * SIGINT lets the requests that are there finish (a second one does not), then it ends. */
+#include "worker_options.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+static const struct option options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
+
+const struct command serve_command = {
+    .name = "serve",
+    .summary = "one worker that answers: the OpenAI and SGLang APIs for a model",
+    .text = "MODEL is a .gguf file, or a folder with config.json, tokenizer.json and "
+            "*.safetensors.\n\n"
+            "  baton serve model.gguf --port 8000\n"
+            "  curl localhost:8000/v1/chat/completions -d "
+            "'{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n\n"
+            "A first SIGTERM or Ctrl-C lets requests finish, a second one ends at once.",
+    .operands = "[MODEL]",
+    .operand_max = 1,
+    .options = options,
+    .option_count = sizeof(options) / sizeof(options[0]),
+};
+
+static struct api_server_options api_options(const struct worker_values *values)
+{
+    return (struct api_server_options){
+        .host = values->host,
+        .port = (uint16_t)values->port,
+        .loops = values->http_threads,
+        .tokenizer_threads = 2,
+        .body_max = values->body_max,
+        .api_key = values->api_key,
+        .tls_certificate = values->certificate,
+        .tls_key = values->certificate_key,
+        .incremental_stream = values->incremental,
+        .reasoning = !values->no_reasoning,
+        .tools = !values->no_tools,
+        .role = "null",
+        .max_running = values->max_running,
+        .tp_size = values->tp_size,
+        .chunk_tokens = values->chunk_tokens,
+    };
+}
+
+/* Until nobody is served any more, or the signal comes again. */
+static void drain(struct api_server *server, struct worker *worker, const sigset_t *signals)
+{
+    const struct timespec tick = {.tv_nsec = 20 * NS_PER_MS};
+    uint64_t said = clock_now_ns();
+    api_server_drain(server);
+    scheduler_drain(worker->scheduler);
+    while (api_server_busy(server)) {
+        if (sigtimedwait(signals, NULL, &tick) > 0) {
+            fprintf(stderr, "baton: ending at once, %u requests are cut off\n",
+                    api_server_busy(server));
+            return;
+        }
+        if (clock_now_ns() - said > 5000 * NS_PER_MS) {
+            said = clock_now_ns();
+            fprintf(stderr, "baton: waiting for %u requests (once more ends at once)\n",
+                    api_server_busy(server));
+        }
+    }
+}
+
+static void say_ready(const struct worker_values *values, const struct worker *worker,
+                      uint16_t port, double seconds)
+{
+    const struct served_model *model = worker->model;
+    printf("baton: %s (%.0f MB, %s kernels, %u threads, KV cache %u tokens) in %.2f s\n",
+           model->name, (double)model->weight_bytes / 1e6, engine_kernels_name(model->engine),
+           engine_threads(model->engine), scheduler_capacity(worker->scheduler), seconds);
+    printf("baton: listening on %s://%s:%u\n", values->certificate ? "https" : "http",
+           values->host, port);
+    fflush(stdout);
+}
+
+int serve_main(int argc, char **argv)
+{
+    struct worker_values values;
+    struct option_operands operands;
+    struct api_server *server = NULL;
+    struct worker worker = {0};
+    sigset_t signals;
+    char text[1024];
+    int status = CLI_OK, received = 0;
+    uint64_t began = clock_now_ns();
+    if (!cli_parse_operands(&serve_command, argc, argv, &values, &operands, &status))
+        return status;
+    const char *path = worker_model_path(&values, &operands, "serve");
+    if (!path)
+        return CLI_USAGE;
+    if (!values.certificate != !values.certificate_key)
+        return cli_failed("serve", "--ssl-certfile and --ssl-keyfile belong together");
+    /* Blocked before any thread is made, so that only this one takes them. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    const struct api_server_options api = api_options(&values);
+    if (api_server_open(&api, &server, ERROR_BUFFER(text)))
+        return cli_failed("serve", text);
+    if (worker_open(&values, path, &worker, ERROR_BUFFER(text))) {
+        api_server_close(server);
+        return cli_failed("serve", text);
+    }
+    api_server_serve(server, worker.model, worker.scheduler);
+    say_ready(&values, &worker, api_server_port(server),
+              (double)(clock_now_ns() - began) / 1e9);
+    sigwait(&signals, &received);
+    drain(server, &worker, &signals);
+    scheduler_close(worker.scheduler);
+    worker.scheduler = NULL;
+    api_server_close(server);
+    worker_close(&worker);
+    return CLI_OK;
+}

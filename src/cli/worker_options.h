@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of commands that load a model: how it is loaded, how its requests are scheduled, how
+ * it is reached. SGLang's spellings are aliases. */
+#ifndef BATON_CLI_WORKER_OPTIONS_H
+#define BATON_CLI_WORKER_OPTIONS_H
+
+#include "cli.h"
+
+#include "server/api_server.h"
+
+struct worker_values {
+    /* ---- the model ---- */
+    const char *model_path, *served_name, *chat_template, *weight_version, *kernels;
+    uint32_t threads, tp_size;
+    /* ---- the scheduler ---- */
+    uint32_t max_running, max_queued, chunk_tokens, page_tokens, context_length;
+    uint64_t max_tokens, kv_memory;
+    const char *kv_type, *page_order;
+    double conservativeness;
+    bool no_cache;
+    /* ---- the API ---- */
+    const char *host, *api_key, *certificate, *certificate_key, *log_level;
+    uint32_t port, http_threads;
+    uint64_t body_max;
+    bool incremental, no_reasoning, no_tools;
+    bool ignored; /* flags that others have and that mean nothing here */
+};
+
+/* Rows of an option table. */
+#define WORKER_OPTION(option_name, option_type, field, ...)          \
+    {                                                                \
+        .name = option_name, .type = option_type,                    \
+        .offset = offsetof(struct worker_values, field), __VA_ARGS__ \
+    }
+
+#define WORKER_MODEL_OPTIONS                                                                   \
+    WORKER_OPTION("model-path", OPTION_STRING, model_path, .aliases = "model",                 \
+                  .value = "MODEL", .help = "The model, where it is not the operand"),         \
+        WORKER_OPTION("served-model-name", OPTION_STRING, served_name, .value = "NAME",        \
+                      .help = "What clients call it. Without it: the file's name"),            \
+        WORKER_OPTION("chat-template", OPTION_STRING, chat_template, .value = "FILE",          \
+                      .help = "A Jinja template to use instead of the model's"),               \
+        WORKER_OPTION("threads", OPTION_U32, threads, .value = "N", .max = 1024,               \
+                      .help = "Threads that compute. Without it: one for each core"),          \
+        WORKER_OPTION("tp-size", OPTION_U32, tp_size, .aliases = "tp|tensor-parallel-size",    \
+                      .value = "N", .initial = "1", .min = 1, .max = 256,                      \
+                      .help = "Ranks that the model's heads are divided among"),               \
+        WORKER_OPTION("kernels", OPTION_STRING, kernels, .value = "NAME",                      \
+                      .help = "Which kernels compute, such as portable. Without it: the best " \
+                              "for this processor"),                                           \
+        WORKER_OPTION("context-length", OPTION_U32, context_length, .value = "N",              \
+                      .help =                                                                  \
+                          "Most tokens of a request. Without it: as many as the model has "    \
+                          "been trained for"),                                                 \
+        WORKER_OPTION("page-size", OPTION_U32, page_tokens, .value = "N", .initial = "16",     \
+                      .min = 1, .max = 1024, .help = "Tokens in a page of the KV cache"),      \
+        WORKER_OPTION("kv-cache-dtype", OPTION_STRING, kv_type, .value = "TYPE",               \
+                      .initial = "auto",                                                       \
+                      .choices = "auto|f16|bf16|f32|float16|bfloat16|float32",                 \
+                      .help = "Numbers of the KV cache; auto is f16"),                         \
+        WORKER_OPTION("page-order", OPTION_STRING, page_order, .value = "ORDER",               \
+                      .initial = "layer", .choices = "layer|head",                             \
+                      .help =                                                                  \
+                          "What is together in a page: a layer's heads, or a head's layers "   \
+                          "(fewer pieces when ranks differ)"),                                 \
+        WORKER_OPTION("max-total-tokens", OPTION_U64, max_tokens, .value = "N",                \
+                      .help = "Tokens in the KV cache. Without it: by --kv-memory"),           \
+        WORKER_OPTION("kv-memory", OPTION_U64, kv_memory, .value = "BYTES",                    \
+                      .help =                                                                  \
+                          "Memory for the KV cache. Without it: enough for 32768 tokens or "   \
+                          "one whole context, but at most a quarter of what is free"),         \
+        WORKER_OPTION("max-running-requests", OPTION_U32, max_running, .value = "N",           \
+                      .initial = "64", .min = 1, .max = 4096,                                  \
+                      .help = "Requests that are computed at the same time"),                  \
+        WORKER_OPTION("chunked-prefill-size", OPTION_U32, chunk_tokens, .value = "N",          \
+                      .initial = "512", .min = 1, .max = 65536,                                \
+                      .help = "Prompt tokens in a step: longer prompts are cut"),              \
+        WORKER_OPTION("schedule-conservativeness", OPTION_REAL, conservativeness,              \
+                      .value = "X", .initial = "1",                                            \
+                      .help = "How much of what requests may generate is kept free for them"), \
+        WORKER_OPTION("disable-radix-cache", OPTION_BOOL, no_cache,                            \
+                      .help = "Prompts share nothing, and nothing is kept of them")
+
+#define WORKER_SERVER_OPTIONS                                                                  \
+    WORKER_OPTION("host", OPTION_STRING, host, .value = "HOST", .initial = "127.0.0.1",        \
+                  .help = "Address to listen on; 0.0.0.0 for all"),                            \
+        WORKER_OPTION("port", OPTION_U32, port, .value = "N", .initial = "30000",              \
+                      .max = 65535, .help = "Port to listen on; 0 takes any that is free"),    \
+        WORKER_OPTION("api-key", OPTION_STRING, api_key, .value = "KEY",                       \
+                      .help = "What clients must show as \"Authorization: Bearer KEY\""),      \
+        WORKER_OPTION("ssl-certfile", OPTION_STRING, certificate, .value = "FILE",             \
+                      .help = "A certificate (PEM): HTTPS instead of HTTP"),                   \
+        WORKER_OPTION("ssl-keyfile", OPTION_STRING, certificate_key, .value = "FILE",          \
+                      .help = "Its key (PEM)"),                                                \
+        WORKER_OPTION("max-queued-requests", OPTION_U32, max_queued, .value = "N",             \
+                      .initial = "4096", .min = 1,                                             \
+                      .help = "Requests that may wait; more are refused with 503"),            \
+        WORKER_OPTION("max-body", OPTION_U64, body_max, .value = "BYTES", .initial = "64M",    \
+                      .min = 1024, .help = "The largest request"),                             \
+        WORKER_OPTION("http-threads", OPTION_U32, http_threads, .value = "N", .initial = "1",  \
+                      .min = 1, .max = 64, .help = "Threads that serve connections"),          \
+        WORKER_OPTION("weight-version", OPTION_STRING, weight_version, .value = "NAME",        \
+                      .initial = "default", .help = "What replies call the weights"),          \
+        WORKER_OPTION("incremental-streaming-output", OPTION_BOOL, incremental,                \
+                      .aliases = "stream-output",                                              \
+                      .help = "Streams of /generate have what is new, not all until now"),     \
+        WORKER_OPTION("no-reasoning", OPTION_BOOL, no_reasoning,                               \
+                      .help = "<think> stays in the answer's text"),                           \
+        WORKER_OPTION("no-tool-calls", OPTION_BOOL, no_tools,                                  \
+                      .help = "Calls of tools stay in the answer's text"),                     \
+        WORKER_OPTION("log-level", OPTION_STRING, log_level, .value = "LEVEL",                 \
+                      .choices = "error|warning|info|debug",                                   \
+                      .help = "What is logged to stderr. Without it: $BATON_LOG, or warning"), \
+        WORKER_OPTION("enable-metrics", OPTION_BOOL, ignored,                                  \
+                      .aliases = "trust-remote-code|skip-server-warmup|enable-cache-report",   \
+                      .flags = OPTION_HIDDEN, .help = "Always so")
+
+/* A model that is loaded and its scheduler. */
+struct worker {
+    struct served_model *model;
+    struct scheduler *scheduler;
+};
+
+/* The operand or --model-path; NULL, and it was said that there is none. */
+const char *worker_model_path(const struct worker_values *values,
+                              const struct option_operands *operands, const char *command);
+int worker_open(const struct worker_values *values, const char *path, struct worker *out,
+                struct error err);
+void worker_close(struct worker *worker);
+
+/* A line on a terminal that says how far the loading is. */
+bool worker_progress(void *context, uint64_t done, uint64_t total);
+
+#endif
