@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define ASK_TIMEOUT_NS (15000 * NS_PER_MS)
-#define RAILS_WAIT_NS (2000 * NS_PER_MS)
+#define RAILS_WAIT_NS (20000 * NS_PER_MS) /* three tries, each with the device's own patience */
 
 struct ask {
     const struct peer_question *question;
@@ -28,6 +28,7 @@ struct ask {
     uint32_t peer_rank;
     struct route *route;
     bool up;
+    char backend[16]; /* of the link that is up, or was the last time */
     char trouble[WIRE_TEXT_MAX];
     struct peer_answer *answer;
 };
@@ -80,8 +81,12 @@ static void entry_judge(const struct link *link, const struct backend_entry *ent
 {
     const char *name = entry->ops->name;
     out->kind = VERDICT_HERE;
+    const char *avoided = link->route ? route_avoids(link->route, name) : NULL;
     if (entry->ops == link->endpoint->ops) {
         out->kind = VERDICT_TAKEN;
+    } else if (avoided) {
+        out->kind = VERDICT_TRIED;
+        snprintf(out->why, sizeof(out->why), "%s", avoided);
     } else if (!entry->opened) {
         snprintf(out->why, sizeof(out->why), "%s", entry->why);
     } else if (!peer_backend_key(link->peer, name)) {
@@ -111,12 +116,12 @@ static void link_judge(const struct link *link, struct peer_answer *answer)
     baton_backend_info info = {.struct_size = sizeof(info)};
     uint32_t taken = 0, index = 0;
     entry_find(manager, link->endpoint->ops->name, &taken);
+    *answer = (struct peer_answer){0};
     snprintf(answer->name, sizeof(answer->name), "%s", link->peer->name);
     answer->same_host = link->peer->same_host;
     answer->same_process = link->peer->same_process;
     answer->tp_size = link->peer->tp_size;
     answer->rails = link->endpoint->rail_count;
-    answer->rdma = link->endpoint->ops->capabilities & BACKEND_CUTS;
     for (uint32_t i = 0; i < manager->backend_count; i++) {
         struct peer_verdict *verdict = &answer->verdicts[answer->verdict_count++];
         snprintf(verdict->backend, sizeof(verdict->backend), "%s",
@@ -135,35 +140,60 @@ static void link_judge(const struct link *link, struct peer_answer *answer)
     }
 }
 
+static uint32_t link_rails_up(const struct link *link)
+{
+    const struct endpoint *endpoint = link->endpoint;
+    return endpoint->ops->rails_up ? endpoint->ops->rails_up(endpoint) : endpoint->rail_count;
+}
+
+/* The link was up and is gone: a backend that was given up is passed over from here on. */
+static void ask_again(struct ask *ask)
+{
+    struct route *route = ask->route;
+    ask->up = false;
+    route->trouble[0] = '\0';
+    ask_start(ask);
+}
+
 static void ask_look(void *arg)
 {
     struct ask *ask = arg;
-    const struct route *route = ask->route;
+    struct route *route = ask->route;
     const struct link *link = route ? route->link : NULL;
-    if (link && link->state == LINK_READY && !ask->up) {
+    if (link && link->state == LINK_READY) {
+        if (!ask->up)
+            link_judge(link, ask->answer);
         ask->up = true;
-        link_judge(link, ask->answer);
+        ask->answer->up = link_rails_up(link);
+        snprintf(ask->backend, sizeof(ask->backend), "%s", link->endpoint->ops->name);
     }
-    if (!link && route && route->trouble[0])
+    if (link || !route || !route->trouble[0])
+        return;
+    if (ask->up && route_avoids(route, ask->backend))
+        ask_again(ask);
+    else
         snprintf(ask->trouble, sizeof(ask->trouble), "%s", route->trouble);
 }
 
 /* ---- the caller's thread ---- */
 
+static bool ask_is_answered(const struct ask *ask)
+{
+    return ask->up && ask->answer->up == ask->answer->rails;
+}
+
 static void ask_wait(struct ask *ask)
 {
     struct timespec pause = {.tv_nsec = 5000000};
     uint64_t until = clock_now_ns() + ASK_TIMEOUT_NS;
+    bool was_up = false;
     runtime_call(ask->manager->runtime, ask_start, ask);
-    while (!ask->up && !ask->trouble[0] && clock_now_ns() < until) {
+    while (!ask_is_answered(ask) && !ask->trouble[0] && clock_now_ns() < until) {
         nanosleep(&pause, NULL);
         runtime_call(ask->manager->runtime, ask_look, ask);
-    }
-    /* A rail that does not come up says so in a warning. */
-    until = clock_now_ns() + RAILS_WAIT_NS;
-    while (ask->up && ask->answer->rdma && !ask->trouble[0] && clock_now_ns() < until) {
-        nanosleep(&pause, NULL);
-        runtime_call(ask->manager->runtime, ask_look, ask);
+        if (ask->up != was_up)
+            until = clock_now_ns() + (ask->up ? RAILS_WAIT_NS : ASK_TIMEOUT_NS);
+        was_up = ask->up;
     }
 }
 
@@ -228,16 +258,22 @@ static const char *verdict_word(enum peer_verdict_kind kind)
     static const char *const words[] = {[VERDICT_TAKEN] = "taken",
                                         [VERDICT_USABLE] = "would do",
                                         [VERDICT_HERE] = "not from here",
-                                        [VERDICT_THERE] = "not from there"};
+                                        [VERDICT_THERE] = "not from there",
+                                        [VERDICT_TRIED] = "tried"};
     return words[kind];
 }
 
 static const char *verdict_text(const struct peer_answer *answer,
                                 const struct peer_verdict *verdict, char *out, size_t size)
 {
-    if (verdict->kind == VERDICT_TAKEN)
+    if (verdict->kind == VERDICT_TAKEN && answer->up < answer->rails)
+        snprintf(out, size, "the first that both sides can use; %u of %u rails came up",
+                 answer->up, answer->rails);
+    else if (verdict->kind == VERDICT_TAKEN)
         snprintf(out, size, "the first that both sides can use; %u rail%s", answer->rails,
                  answer->rails == 1 ? "" : "s");
+    else if (verdict->kind == VERDICT_TRIED)
+        snprintf(out, size, "without success: %s", verdict->why);
     else if (verdict->kind == VERDICT_USABLE)
         snprintf(out, size, "as far as this side can tell, if those before it were not there");
     else
@@ -247,7 +283,7 @@ static const char *verdict_text(const struct peer_answer *answer,
 
 void peer_print(const struct peer_answer *answer)
 {
-    char text[256];
+    char text[320];
     printf("%s, %s\n\n", answer->name,
            answer->same_process ? "this process"
            : answer->same_host  ? "on this host"
@@ -258,14 +294,12 @@ void peer_print(const struct peer_answer *answer)
                verdict_text(answer, verdict, text, sizeof(text)));
     }
     printf("\nshm needs decode's pages from baton_pool_alloc; this assumes that they are.\n");
-    if (answer->rdma)
-        printf("A rail that could not be made within two seconds has said so in a warning.\n");
 }
 
 json_t *peer_json(const struct peer_answer *answer)
 {
     const char *taken = "";
-    char text[256];
+    char text[320];
     json_t *list = json_array();
     for (uint32_t i = 0; i < answer->verdict_count; i++) {
         const struct peer_verdict *verdict = &answer->verdicts[i];

@@ -26,6 +26,7 @@ enum peer_verdict_kind {
     VERDICT_USABLE, /* seen from here; but one before it was taken */
     VERDICT_HERE,   /* not, for a reason of this side */
     VERDICT_THERE,  /* not, for a reason of the peer's side */
+    VERDICT_TRIED,  /* it was taken first, and its rails did not come up */
 };
 
 struct peer_verdict {
@@ -39,12 +40,13 @@ struct peer_answer {
     bool same_host, same_process;
     uint32_t tp_size;
     uint32_t rails; /* streams, queue pairs or threads of the link */
-    bool rdma;      /* they are made after the link is up, and may fail */
+    uint32_t up;    /* of those; queue pairs are made after the link is up, and may fail */
     struct peer_verdict verdicts[PEER_VERDICTS_MAX]; /* in the order of preference */
     uint32_t verdict_count;
 };
 
-/* Opens a link as a receiver would, opens no room, and closes it. Errors say what was wrong: nobody
+/* Opens a link as a receiver would, opens no room, and closes it. A backend whose rails do not come up
+ * is given up as a receiver would give it up, and the next one is tried. Errors say what was wrong: nobody
  * there, another version, another key, no backend in common. */
 int peer_ask(const struct peer_question *question, struct peer_answer *out, struct error err);
 

@@ -249,9 +249,7 @@ void endpoint_give_up(struct endpoint *endpoint, const char *why)
     struct link *link = endpoint->link;
     if (!link || !link->route)
         return;
-    snprintf(link->route->avoided, sizeof(link->route->avoided), "%s", endpoint->ops->name);
-    snprintf(link->route->avoided_why, sizeof(link->route->avoided_why), "%s", why);
-    link->route->avoided_until_ns = clock_now_ns() + BACKEND_AVOIDED_NS;
+    route_avoid(link->route, endpoint->ops->name, why, clock_now_ns() + BACKEND_AVOIDED_NS);
     LOG_WARNING(link, "%s does not work with %s, another backend is taken for a minute: %s",
                 endpoint->ops->name, link->peer->name, why);
     link_close(link, BATON_EPEER, "%s does not work between these two: %s", endpoint->ops->name,

@@ -84,6 +84,10 @@ struct backend_ops {
     uint32_t (*spread)(struct endpoint *endpoint, uint64_t bytes,
                        uint32_t rails[WIRE_STREAMS_MAX]);
 
+    /* Link thread: how many rails have carried something so far. NULL: all, as soon as the link is
+     * up. */
+    uint32_t (*rails_up)(const struct endpoint *endpoint);
+
     /* The lane's worker: takes runs in order, returns how many (0: blocked, lane_post follows when
      * it is worth trying again; negative: error, text in lane->error_text). */
     int (*copy)(struct lane *lane, const struct plan_run *runs, uint32_t count);

@@ -240,6 +240,7 @@ static void link_answer(struct link *link)
 {
     struct manager *manager = link->manager;
     struct wire_backend_key keys[WIRE_BACKENDS_MAX], usable[WIRE_BACKENDS_MAX];
+    const char *avoided;
     char why[256];
     link_attach(link);
     uint32_t count = link_export_keys(manager, keys), usable_count = 0;
@@ -247,9 +248,8 @@ static void link_answer(struct link *link)
         const struct backend_entry *entry = link_listed(manager, keys[i].name);
         if (!link_offers(&link->peer->memory, keys[i].name))
             link_pass_over(link, keys[i].name, "the prefill side does not offer it");
-        else if (link->route && strcmp(link->route->avoided, keys[i].name) == 0 &&
-                 clock_now_ns() < link->route->avoided_until_ns)
-            link_pass_over(link, keys[i].name, link->route->avoided_why);
+        else if (link->route && (avoided = route_avoids(link->route, keys[i].name)))
+            link_pass_over(link, keys[i].name, avoided);
         else if (entry->ops->can_reach(manager, entry->state, link->peer, ERROR_BUFFER(why)) !=
                  BATON_OK)
             link_pass_over(link, keys[i].name, why);

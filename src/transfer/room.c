@@ -400,7 +400,8 @@ static void room_end(struct room *room, struct leg *from)
     if (!success && room->role == ROOM_RECEIVER && room->opened && !room->resolved &&
         !room->fake)
         room->abort_unresolved = true; /* prefill has the request too: it must hear of this */
-    atomic_fetch_add(success ? &manager->rooms_succeeded : &manager->rooms_failed, 1);
+    if (!room->phantom)                /* nobody has asked for it here; who does counts */
+        atomic_fetch_add(success ? &manager->rooms_succeeded : &manager->rooms_failed, 1);
 }
 
 static void room_log_end(const struct room *room)

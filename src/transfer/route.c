@@ -195,6 +195,32 @@ void route_link_down(struct route *route, int code, const char *text, bool refus
     }
 }
 
+void route_avoid(struct route *route, const char *backend, const char *why, uint64_t until_ns)
+{
+    struct route_avoided *slot = &route->avoided[0];
+    for (uint32_t i = 0; i < ROUTE_AVOIDED_MAX; i++) {
+        struct route_avoided *at = &route->avoided[i];
+        if (strcmp(at->backend, backend) == 0) {
+            slot = at;
+            break;
+        }
+        if (at->until_ns < slot->until_ns) /* free, or the oldest */
+            slot = at;
+    }
+    snprintf(slot->backend, sizeof(slot->backend), "%s", backend);
+    snprintf(slot->why, sizeof(slot->why), "%s", why);
+    slot->until_ns = until_ns;
+}
+
+const char *route_avoids(const struct route *route, const char *backend)
+{
+    for (uint32_t i = 0; i < ROUTE_AVOIDED_MAX; i++)
+        if (strcmp(route->avoided[i].backend, backend) == 0 &&
+            clock_now_ns() < route->avoided[i].until_ns)
+            return route->avoided[i].why;
+    return NULL;
+}
+
 static bool route_wanted(const struct route *route, uint64_t now_ns)
 {
     return route->waiting || now_ns < route->keep_until_ns;

@@ -23,6 +23,8 @@ struct site {
     char trouble[WIRE_TEXT_MAX]; /* the last answer, for the room that gives up */
 };
 
+#define ROUTE_AVOIDED_MAX 4 /* backends that are made after the link is up */
+
 struct route {
     struct manager *manager;
     struct route *next;
@@ -35,9 +37,11 @@ struct route {
     uint32_t backoff_ms;
     uint64_t keep_until_ns; /* reconnect on our own until then, for the other side's doubts */
     char trouble[WIRE_TEXT_MAX];
-    char avoided[16]; /* a backend that did not work with this rank, and why */
-    char avoided_why[160];
-    uint64_t avoided_until_ns;
+    struct route_avoided {
+        char backend[16]; /* that did not work with this rank, and why */
+        char why[160];
+        uint64_t until_ns;
+    } avoided[ROUTE_AVOIDED_MAX];
 };
 
 struct site *site_find(struct manager *manager, const char *address);
@@ -51,6 +55,9 @@ void route_link_up(struct route *route);
 /* refused: the peer will not have us (layout, key); asking again would not help. */
 void route_link_down(struct route *route, int code, const char *text, bool refused,
                      bool was_up);
+/* The backend is passed over on this route until then. */
+void route_avoid(struct route *route, const char *backend, const char *why, uint64_t until_ns);
+const char *route_avoids(const struct route *route, const char *backend); /* why, or NULL */
 void route_tick(struct manager *manager, uint64_t now_ns);
 void route_drop_all(struct manager *manager);
 

@@ -866,6 +866,22 @@ static void test_abort_before_open(void **state)
     nothing_left();
 }
 
+/* OPEN and ABORT both come before the caller: one room has failed, his, and is counted once. */
+static void test_open_and_abort_before_the_sender(void **state)
+{
+    (void)state;
+    puppet_joins("tcp");
+    puppet_say_open(&puppet, 9, 11, 60000);
+    puppet_say_abort(&puppet, 9, 11, BATON_EABORTED, "decode changed its mind");
+    puppet_expect_room(&puppet, WIRE_FENCED, 9);
+    assert_int_equal(fleet_counters(&rank).rooms_failed, 0);
+    baton_sender *sender = fleet_sender(&rank, 9, NULL);
+    sender_failed(sender, BATON_EABORTED, "decode changed its mind");
+    assert_int_equal(fleet_counters(&rank).rooms_failed, 1);
+    baton_sender_close(sender);
+    nothing_left();
+}
+
 /* A peer that does not read its data stream, while its link is well: the room ends at its deadline,
  * the source pages come back, and the others of the link go on (tcp_flush after cancel). */
 static void test_a_peer_that_stops_reading_its_stream(void **state)
@@ -1143,6 +1159,7 @@ int main(int argc, char **argv)
         ORDER(test_open_and_grant_say_the_time_left),
         ORDER(test_abort_in_mid_transfer),
         ORDER(test_abort_before_open),
+        ORDER(test_open_and_abort_before_the_sender),
         ORDER(test_a_peer_that_stops_reading_its_stream),
         ORDER(test_a_replayed_frame_costs_the_link),
         ORDER(test_a_lost_frame_costs_the_link),

@@ -394,6 +394,15 @@ static uint32_t ucx_spread(struct endpoint *endpoint, uint64_t bytes,
     return 1;
 }
 
+static uint32_t ucx_rails_up(const struct endpoint *endpoint)
+{
+    const struct ucx_endpoint *owner = endpoint->state;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < owner->rail_count; i++)
+        count += owner->rails[i].state == UCX_RAIL_UP;
+    return count;
+}
+
 /* ---- the table ---- */
 
 static int ucx_no_stream(struct endpoint *endpoint, uint32_t index, int fd,
@@ -428,6 +437,7 @@ static const struct backend_ops backend_ucx = {
     .signal = ucx_signal,
     .tick = ucx_tick,
     .spread = ucx_spread,
+    .rails_up = ucx_rails_up,
     .copy = ucx_copy,
     .flush = ucx_flush,
     .revoke = ucx_revoke,

@@ -461,15 +461,25 @@ static uint32_t verbs_spread(struct endpoint *endpoint, uint64_t bytes,
     return 1;
 }
 
+static uint32_t verbs_rails_up(const struct endpoint *endpoint)
+{
+    const struct verbs_endpoint *owner = endpoint->state;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < owner->rail_count; i++)
+        count += owner->rails[i].ever_up && owner->rails[i].state == VERBS_RAIL_UP;
+    return count;
+}
+
 /* ---- the tables ---- */
 
-#define VERBS_OPERATIONS                                                                  \
-    .run_bytes_min = 0, .gather_max = VERBS_SGE_MAX, .available = verbs_available,        \
-    .open = verbs_open, .close = verbs_close, .export_key = verbs_export_key,             \
-    .can_reach = verbs_can_reach, .connect = verbs_connect, .stop = verbs_stop,           \
-    .disconnect = verbs_disconnect, .stream = verbs_no_stream, .signal = verbs_signal,    \
-    .tick = verbs_tick, .spread = verbs_spread, .copy = verbs_copy, .flush = verbs_flush, \
-    .revoke = verbs_revoke, .describe = verbs_describe
+#define VERBS_OPERATIONS                                                               \
+    .run_bytes_min = 0, .gather_max = VERBS_SGE_MAX, .available = verbs_available,     \
+    .open = verbs_open, .close = verbs_close, .export_key = verbs_export_key,          \
+    .can_reach = verbs_can_reach, .connect = verbs_connect, .stop = verbs_stop,        \
+    .disconnect = verbs_disconnect, .stream = verbs_no_stream, .signal = verbs_signal, \
+    .tick = verbs_tick, .spread = verbs_spread, .rails_up = verbs_rails_up,            \
+    .copy = verbs_copy, .flush = verbs_flush, .revoke = verbs_revoke,                  \
+    .describe = verbs_describe
 
 static int verbs_no_stream(struct endpoint *endpoint, uint32_t index, int fd,
                            struct connection_rest *rest, struct error err)
