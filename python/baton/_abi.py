@@ -48,6 +48,7 @@ ERRORS: dict[int, str] = {
     -16: "BATON_EUNREACHABLE",
     -17: "BATON_ECORRUPT",
     -18: "BATON_EUNSUPPORTED",
+    -19: "BATON_EDECLINED",
 }
 
 
@@ -346,6 +347,7 @@ QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_receiver_init": (c_int, (_handle, POINTER(ReceiverInitOptions))),
     "baton_receiver_poll": (c_int, (_handle,)),
     "baton_receiver_abort": (c_int, (_handle, c_char_p)),
+    "baton_receiver_decline": (c_int, (_handle, c_char_p)),
     "baton_receiver_failure": (c_int, (_handle, c_char_p, c_size_t)),
     "baton_receiver_fenced": (c_int, (_handle,)),
     "baton_receiver_timeline": (c_int, (_handle, POINTER(Timeline))),
