@@ -31,6 +31,8 @@ static const struct entry {
     int (*run)(int argc, char **argv);
 } entries[] = {
     {&serve_command, serve_main},
+    {&prefill_command, prefill_main},
+    {&decode_command, decode_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},

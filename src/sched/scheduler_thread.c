@@ -5,7 +5,7 @@
  *
  *   loop:  inbox -> aborts, deadlines -> flushes -> plan -> compute -> tokens -> publish
  */
-#include "scheduler_parts.h"
+#include "handing_over.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,15 +14,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TICK_MS 1000
+
 /* ---- the end of a generation ---------------------------------------------------------------- */
 
-/* Whatever it holds goes back first, because with the delivery it is its maker's again. */
-static void finish(struct scheduler *scheduler, struct generation_state *state,
-                   const struct token_choice *choice, const struct answer_finish *how)
+/* Gives back what it holds; what somebody may still touch goes to limbo. */
+static void leave(struct scheduler *scheduler, struct generation_state *state, bool keep,
+                  const char *reason)
 {
-    bool waiting = state->phase == PHASE_WAITING;
-    planner_remove(&scheduler->planner, state, how->finish != GENERATION_FAILED);
-    if (waiting && !state->admitted)
+    struct kv_books *books = &scheduler->memory.books;
+    bool stays = handover_end(scheduler, state, reason);
+    switch (state->phase) {
+    case PHASE_WAITING:
+    case PHASE_PREFILL:
+    case PHASE_RUNNING: planner_remove(&scheduler->planner, state, keep && stays); break;
+    default:
+        decode_landed_remove(scheduler, state);
+        if (keep && stays)
+            kv_hold_share(books, &state->hold, state->generation->key, state->tokens,
+                          state->computed);
+        kv_hold_release(books, &state->hold);
+    }
+}
+
+/* Whatever it holds goes back first, because with the delivery it is its maker's again. */
+void scheduler_finish(struct scheduler *scheduler, struct generation_state *state,
+                      const struct token_choice *choice, const struct answer_finish *how)
+{
+    leave(scheduler, state, how->finish != GENERATION_FAILED,
+          how->reason ? how->reason : "the request has ended");
+    if (!state->admitted)
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
     scheduler->counts.aborted += how->finish == GENERATION_ABORTED;
     scheduler->counts.failed += how->finish == GENERATION_FAILED;
@@ -31,8 +52,8 @@ static void finish(struct scheduler *scheduler, struct generation_state *state,
     generation_state_close(state);
 }
 
-static void finish_without_token(struct scheduler *scheduler, struct generation_state *state,
-                                 enum generation_finish kind, int error, const char *reason)
+void scheduler_finish_without_token(struct scheduler *scheduler, struct generation_state *state,
+                                    enum generation_finish kind, int error, const char *reason)
 {
     struct answer_finish how = ANSWER_GOES_ON;
     how.finish = kind;
@@ -42,14 +63,14 @@ static void finish_without_token(struct scheduler *scheduler, struct generation_
     if (answer_flush(state, &scheduler->text))
         scheduler->text.length =
             0; /* no memory: the rest of the text is lost, the end is not */
-    finish(scheduler, state, NULL, &how);
+    scheduler_finish(scheduler, state, NULL, &how);
 }
 
-static void fail(struct scheduler *scheduler, struct generation_state *state, int error,
-                 const char *reason)
+void scheduler_fail(struct scheduler *scheduler, struct generation_state *state, int error,
+                    const char *reason)
 {
     LOG_WARNING(sched, "rid %s failed: %s", state->generation->rid, reason);
-    finish_without_token(scheduler, state, GENERATION_FAILED, error, reason);
+    scheduler_finish_without_token(scheduler, state, GENERATION_FAILED, error, reason);
 }
 
 /* ---- everybody inside ----------------------------------------------------------------------- */
@@ -65,7 +86,23 @@ static void abort_waiting(struct scheduler *scheduler, struct wait_list *list, s
     for (struct generation_state *state = list->first; state; state = next) {
         next = state->next;
         if (test(scheduler, state, context))
-            finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+    }
+}
+
+static void abort_handing(struct scheduler *scheduler, state_test *test, const void *context,
+                          int error, const char *reason)
+{
+    struct generation_state *next;
+    for (struct generation_state *state = scheduler->handing_first; state; state = next) {
+        next = state->handing_next;
+        if (test(scheduler, state, context))
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+    }
+    for (struct generation_state *state = scheduler->landed_first; state; state = next) {
+        next = state->next;
+        if (test(scheduler, state, context))
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
     }
 }
 
@@ -73,12 +110,13 @@ static void abort_those(struct scheduler *scheduler, state_test *test, const voi
                         int error, const char *reason)
 {
     struct planner *planner = &scheduler->planner;
+    abort_handing(scheduler, test, context, error, reason);
     abort_waiting(scheduler, &planner->waiting.retracted, test, context, error, reason);
     abort_waiting(scheduler, &planner->waiting.fresh, test, context, error, reason);
     for (uint32_t i = planner->active_count; i-- > 0;)
         if (test(scheduler, planner->active[i], context))
-            finish_without_token(scheduler, planner->active[i], GENERATION_ABORTED, error,
-                                 reason);
+            scheduler_finish_without_token(scheduler, planner->active[i], GENERATION_ABORTED,
+                                           error, reason);
 }
 
 static bool is_flagged(struct scheduler *scheduler, struct generation_state *state,
@@ -141,7 +179,10 @@ static void take_message(struct scheduler *scheduler, struct message *message)
         expect_deadline(scheduler, state);
         if (is_flagged(scheduler, state, NULL)) /* its abort may have been looked for already */
             atomic_store_explicit(&scheduler->aborts, true, memory_order_relaxed);
-        planner_add(&scheduler->planner, state);
+        if (state->generation->handover.kind != HANDOVER_NONE)
+            handover_begin(scheduler, state);
+        else
+            planner_add(&scheduler->planner, state);
         break;
     }
     case MESSAGE_ABORT_RID: {
@@ -183,7 +224,8 @@ static void answer_flush_message(struct scheduler *scheduler, struct flush_messa
 
 static void flush_or_refuse(struct scheduler *scheduler, bool closing)
 {
-    bool idle = planner_is_idle(&scheduler->planner);
+    bool idle = planner_is_idle(&scheduler->planner) && !scheduler->handing_first &&
+                !scheduler->landed_first;
     struct flush_message **at = &scheduler->flushes;
     uint64_t now = *at ? clock_now_ns() : 0;
     if (*at && idle && scheduler->memory.books.cache)
@@ -201,28 +243,42 @@ static void flush_or_refuse(struct scheduler *scheduler, bool closing)
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
+bool scheduler_accept(struct scheduler *scheduler, struct generation_state *state,
+                      const struct token_choice *choice)
+{
+    struct answer_finish how;
+    enum generation_phase phase = state->phase;
+    scheduler->text.length = 0;
+    if (answer_token(&scheduler->ends, state, choice->token, &scheduler->text, &how)) {
+        scheduler_fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
+        return false;
+    }
+    planner_token(state, choice->token);
+    if (phase == PHASE_LANDED)
+        state->phase = phase; /* it has no place to run yet */
+    if (how.finish != GENERATION_RUNNING) {
+        scheduler_finish(scheduler, state, choice, &how);
+        return false;
+    }
+    answer_deliver(state, choice, &scheduler->text, &how);
+    return true;
+}
+
 /* All of its tokens are computed: the next one. Returns how many there were. */
 static uint32_t take_token(struct scheduler *scheduler, struct generation_state *state,
                            float *row)
 {
     struct token_choice choice;
-    struct answer_finish how;
     struct stepper *stepper = &scheduler->stepper;
     int rc = stepper_pick(stepper, &scheduler->ends, state, row, &choice);
     if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
+        scheduler_fail(scheduler, state, rc, stepper->reason);
         return 0;
     }
-    scheduler->text.length = 0;
-    if (answer_token(&scheduler->ends, state, choice.token, &scheduler->text, &how)) {
-        fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
-        return 0;
-    }
-    planner_token(state, choice.token);
-    if (how.finish == GENERATION_RUNNING)
-        answer_deliver(state, &choice, &scheduler->text, &how);
+    if (state->room)
+        prefill_token(scheduler, state, &choice);
     else
-        finish(scheduler, state, &choice, &how);
+        scheduler_accept(scheduler, state, &choice);
     return 1;
 }
 
@@ -232,22 +288,41 @@ static uint32_t take_piece(struct scheduler *scheduler, const struct step_piece 
     struct generation_state *state = piece->state;
     struct stepper *stepper = &scheduler->stepper;
     if (failure->error) {
-        fail(scheduler, state, failure->error, failure->reason);
+        scheduler_fail(scheduler, state, failure->error, failure->reason);
         return 0;
     }
     int rc = stepper_rate(stepper, piece, rows);
     if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
+        scheduler_fail(scheduler, state, rc, stepper->reason);
         return 0;
     }
     planner_computed(&scheduler->planner, piece);
-    if (state->computed < state->token_count)
+    if (state->computed < state->token_count) {
+        prefill_computed(scheduler, state);
         return 0;
+    }
     if (state->limit == 0) {
-        finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
+        scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
         return 0;
     }
     return take_token(scheduler, state, rows + (size_t)(piece->rows - 1) * stepper->vocab_size);
+}
+
+/* Until somebody rings, a room changes, or the earliest deadline passes. */
+static void sleep_until_change(struct scheduler *scheduler)
+{
+    struct pollfd watched[1 + KV_RANKS_MAX] = {{.fd = scheduler->bell.fd, .events = POLLIN}};
+    uint32_t count = 1 + rank_group_watch(&scheduler->group, watched + 1, KV_RANKS_MAX);
+    uint64_t now = clock_now_ns();
+    int timeout = scheduler->group.ranks ? TICK_MS : -1; /* peers want a sign of life */
+    if (scheduler->deadline_ns != UINT64_MAX) {
+        uint64_t left = scheduler->deadline_ns > now ? scheduler->deadline_ns - now : 0;
+        if (timeout < 0 || left / NS_PER_MS < (uint64_t)timeout)
+            timeout = (int)(left / NS_PER_MS) + 1;
+    }
+    scheduler_publish(scheduler);
+    atomic_store_explicit(&scheduler->step_started_ns, 0, memory_order_release);
+    poll(watched, count, timeout);
 }
 
 /* Nobody runs and nobody can be let in, which only pages that are lost to the pool can cause. */
@@ -256,8 +331,8 @@ static void fail_stuck(struct scheduler *scheduler)
     struct wait_queue *waiting = &scheduler->planner.waiting;
     struct generation_state *state =
         waiting->retracted.first ? waiting->retracted.first : waiting->fresh.first;
-    fail(scheduler, state, BATON_ELIMIT,
-         "the KV cache has no room for it, though nothing runs");
+    scheduler_fail(scheduler, state, BATON_ELIMIT,
+                   "the KV cache has no room for it, though nothing runs");
 }
 
 static void run_step(struct scheduler *scheduler)
@@ -267,10 +342,15 @@ static void run_step(struct scheduler *scheduler)
     atomic_store_explicit(&scheduler->step_started_ns, started, memory_order_relaxed);
     const struct step_plan *plan = planner_plan(&scheduler->planner);
     atomic_fetch_sub_explicit(&scheduler->queued, plan->admitted, memory_order_relaxed);
+    if (plan->count == 0 && handover_pending(scheduler)) {
+        sleep_until_change(scheduler);
+        return;
+    }
     if (plan->count == 0) {
         fail_stuck(scheduler);
         return;
     }
+    prefill_before_step(scheduler, plan);
     stepper_compute(&scheduler->stepper, plan);
     float *rows = scheduler->stepper.logits;
     for (uint32_t i = 0; i < plan->count; i++) {
@@ -284,30 +364,25 @@ static void run_step(struct scheduler *scheduler)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-/* Nobody is inside and nothing is asked: there is no deadline to wake up for. */
-static void sleep_on_bell(struct scheduler *scheduler)
-{
-    struct pollfd bell = {.fd = scheduler->bell.fd, .events = POLLIN};
-    token_ratio_reset(&scheduler->planner.ratio);
-    scheduler->deadline_ns = UINT64_MAX;
-    atomic_store_explicit(&scheduler->step_started_ns, 0, memory_order_relaxed);
-    scheduler_publish(scheduler);
-    poll(&bell, 1, -1);
-}
-
 static void fail_everybody(struct scheduler *scheduler)
 {
     struct planner *planner = &scheduler->planner;
     const char *reason = "this worker is shutting down";
+    while (scheduler->handing_first)
+        scheduler_finish_without_token(scheduler, scheduler->handing_first, GENERATION_FAILED,
+                                       BATON_ESTATE, reason);
+    while (scheduler->landed_first)
+        scheduler_finish_without_token(scheduler, scheduler->landed_first, GENERATION_FAILED,
+                                       BATON_ESTATE, reason);
     while (planner->active_count)
-        finish_without_token(scheduler, planner->active[planner->active_count - 1],
-                             GENERATION_FAILED, BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->active[planner->active_count - 1],
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
     while (planner->waiting.retracted.first)
-        finish_without_token(scheduler, planner->waiting.retracted.first, GENERATION_FAILED,
-                             BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->waiting.retracted.first,
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
     while (planner->waiting.fresh.first)
-        finish_without_token(scheduler, planner->waiting.fresh.first, GENERATION_FAILED,
-                             BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->waiting.fresh.first,
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
 }
 
 void *scheduler_thread(void *context)
@@ -322,8 +397,10 @@ void *scheduler_thread(void *context)
         end_aborted(scheduler);
         end_late(scheduler);
         flush_or_refuse(scheduler, false);
+        handover_advance(scheduler);
         if (planner_is_idle(&scheduler->planner)) {
-            sleep_on_bell(scheduler);
+            token_ratio_reset(&scheduler->planner.ratio);
+            sleep_until_change(scheduler);
         } else {
             run_step(scheduler);
             scheduler_publish(scheduler);

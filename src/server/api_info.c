@@ -100,7 +100,8 @@ void api_server_info(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "model_path", server->model->path);
     json_put_key_text(&out, "tokenizer_path", server->model->path);
     json_put_key_text(&out, "served_model_name", server->model->name);
-    json_put_key_text(&out, "disaggregation_mode", server->options.role);
+    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->options.role));
+    json_put_key_int(&out, "disaggregation_bootstrap_port", server->options.bootstrap_port);
     json_put_key_int(&out, "tp_size", server->options.tp_size);
     json_put_key_int(&out, "dp_size", 1);
     json_put_key_int(&out, "pp_size", 1);
