@@ -339,7 +339,6 @@ static void run_step(struct scheduler *scheduler)
 {
     uint64_t started = clock_now_ns();
     uint32_t tokens = 0;
-    atomic_store_explicit(&scheduler->step_started_ns, started, memory_order_relaxed);
     const struct step_plan *plan = planner_plan(&scheduler->planner);
     atomic_fetch_sub_explicit(&scheduler->queued, plan->admitted, memory_order_relaxed);
     if (plan->count == 0 && handover_pending(scheduler)) {
@@ -391,6 +390,8 @@ void *scheduler_thread(void *context)
     pthread_setname_np(pthread_self(), "baton-sched");
     /* The bell is answered before anything is looked at, so that whoever rings later wakes us. */
     for (;;) {
+        atomic_store_explicit(&scheduler->step_started_ns, clock_now_ns(),
+                              memory_order_relaxed);
         read_inbox(scheduler);
         if (atomic_load_explicit(&scheduler->closing, memory_order_acquire))
             break;
