@@ -38,6 +38,7 @@ static const struct entry {
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
     {&bench_order_command, bench_order_main},
+    {&bench_engine_command, bench_engine_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},
