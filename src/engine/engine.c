@@ -200,6 +200,12 @@ uint32_t engine_layers_stored(const struct engine *engine, uint32_t rank)
     return atomic_load_explicit(&engine->model.ranks[rank].layers_stored, memory_order_acquire);
 }
 
+void engine_layers_forget(struct engine *engine)
+{
+    for (uint32_t rank = 0; rank < engine->model.rank_count; rank++)
+        atomic_store_explicit(&engine->model.ranks[rank].layers_stored, 0, memory_order_relaxed);
+}
+
 /* ---- a step --------------------------------------------------------------------------------- */
 
 static int check_pages(const struct engine *engine, const struct engine_sequence *sequence,

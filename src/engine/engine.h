@@ -63,7 +63,9 @@ struct engine_sequence {
 int engine_step(struct engine *engine, const struct engine_sequence *sequences, uint32_t count,
                 float *logits, struct error err);
 
-/* How many layers' K and V of the running step rank `rank` has in its pages. Any thread. */
+/* How many layers' K and V of the running step rank `rank` has in its pages. Any thread. It stays until
+ * the next step, or until it is forgotten: whoever watches a step forgets the one before it first. */
 uint32_t engine_layers_stored(const struct engine *engine, uint32_t rank);
+void engine_layers_forget(struct engine *engine);
 
 #endif

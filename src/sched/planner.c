@@ -400,7 +400,9 @@ void planner_computed(struct planner *planner, const struct step_piece *piece)
 {
     struct generation_state *state = piece->state;
     state->computed += piece->tokens;
-    if (state->phase == PHASE_PREFILL && !state->pinned)
+    if (state->phase == PHASE_PREFILL &&
+        (!state->pinned || kv_hold_is_first(planner->books, &state->hold, key_of(state),
+                                            state->tokens, state->computed)))
         share_computed(planner, state);
 }
 

@@ -48,8 +48,15 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
     scheduler->transfer = *options;
     if (!scheduler->transfer.reserved_tokens)
         scheduler->transfer.reserved_tokens = 512;
-    return rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
-                           2 * scheduler->options.max_running, &scheduler->group, err);
+    int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
+                             2 * scheduler->options.max_running, &scheduler->group, err);
+    if (!rc && options->layerwise) {
+        scheduler->stepper.watch = &scheduler->layer_watch;
+        rc =
+            layer_watch_open(&scheduler->layer_watch, scheduler->engine, scheduler->group.ranks,
+                             scheduler->group.layers, scheduler->options.max_running, err);
+    }
+    return rc;
 }
 
 static int open_parts(struct scheduler *scheduler, struct error err)
@@ -99,6 +106,7 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 /* The library stops touching the pages when its managers are closed: then limbo is empty. */
 static void close_transfers(struct scheduler *scheduler)
 {
+    layer_watch_close(&scheduler->layer_watch);
     limbo_abandon(&scheduler->limbo, &scheduler->memory.books);
     rank_group_close(&scheduler->group);
 }

@@ -6,6 +6,7 @@
 
 #include "generation_check.h"
 #include "kv_memory.h"
+#include "layer_watch.h"
 #include "rank_group.h"
 #include "scheduler.h"
 #include "stepper.h"
@@ -73,6 +74,7 @@ struct scheduler {
     /* Hand-overs; all zero without them. Owner: the scheduler's thread. */
     struct transfer_options transfer; /* its strings are not kept */
     struct rank_group group;
+    struct layer_watch layer_watch;
     struct generation_state *handing_first, *handing_last; /* those with a room */
     struct generation_state *landed_first, *landed_last;   /* PHASE_LANDED, in order */
     struct limbo *limbo;

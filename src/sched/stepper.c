@@ -65,8 +65,14 @@ void stepper_compute(struct stepper *stepper, const struct step_plan *plan)
         stepper->sequences[i] = sequence_of(&plan->pieces[i]);
         stepper->failures[i].error = BATON_OK;
     }
-    if (engine_step(stepper->engine, stepper->sequences, plan->count, stepper->logits,
-                    ERROR_BUFFER(stepper->reason)))
+    engine_layers_forget(stepper->engine);
+    if (stepper->watch)
+        layer_watch_begin(stepper->watch);
+    int rc = engine_step(stepper->engine, stepper->sequences, plan->count, stepper->logits,
+                         ERROR_BUFFER(stepper->reason));
+    if (stepper->watch)
+        layer_watch_end(stepper->watch);
+    if (rc)
         compute_one_by_one(stepper, plan);
 }
 

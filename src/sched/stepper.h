@@ -4,6 +4,7 @@
 #define BATON_SCHED_STEPPER_H
 
 #include "answer.h"
+#include "layer_watch.h"
 #include "planner.h"
 
 #include "engine/engine.h"
@@ -17,6 +18,7 @@ struct stepper_failure {
 
 struct stepper {
     struct engine *engine;
+    struct layer_watch *watch; /* NULL: none */
     struct sampler *sampler;
     uint32_t vocab_size;
     struct engine_sequence *sequences; /* [pieces_max] */
