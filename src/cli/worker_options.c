@@ -184,6 +184,8 @@ int worker_open(const struct worker_values *values, enum worker_role role, const
     struct worker worker = {0};
     uint64_t shown = 0;
     log_level_set(values->log_level);
+    uint32_t tokens_max = values->chunk_tokens + values->max_running;
+    uint32_t rows_max = values->max_running + SCHEDULER_LOGITS;
     const struct served_model_options options = {
         .path = path,
         .name = values->served_name,
@@ -193,8 +195,8 @@ int worker_open(const struct worker_values *values, enum worker_role role, const
             {
                 .rank_count = values->tp_size,
                 .threads = values->threads,
-                .tokens_max = values->chunk_tokens + values->max_running,
-                .logits_max = values->max_running + SCHEDULER_LOGITS,
+                .tokens_max = tokens_max,
+                .logits_max = rows_max < tokens_max ? rows_max : tokens_max,
                 .kernels = values->kernels,
             },
     };
