@@ -52,8 +52,8 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     if (!rc)
         rc = planner_open(&scheduler->planner, &limits, &scheduler->memory.books, err);
     if (!rc)
-        rc = stepper_open(&scheduler->stepper, scheduler->engine, options->max_running,
-                          options->max_running + SCHEDULER_LOGITS, err);
+        rc = stepper_open(&scheduler->stepper, scheduler->engine, &scheduler->ends,
+                          options->max_running, options->max_running + SCHEDULER_LOGITS, err);
     return rc;
 }
 

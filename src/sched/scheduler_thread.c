@@ -201,53 +201,35 @@ static void flush_or_refuse(struct scheduler *scheduler, bool closing)
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-/* All of its tokens are computed: the next one. Returns how many there were. */
-static uint32_t take_token(struct scheduler *scheduler, struct generation_state *state,
-                           float *row)
+static void take_token(struct scheduler *scheduler, struct generation_state *state,
+                       const struct token_choice *choice)
 {
-    struct token_choice choice;
     struct answer_finish how;
-    struct stepper *stepper = &scheduler->stepper;
-    int rc = stepper_pick(stepper, &scheduler->ends, state, row, &choice);
-    if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
-        return 0;
-    }
     scheduler->text.length = 0;
-    if (answer_token(&scheduler->ends, state, choice.token, &scheduler->text, &how)) {
+    if (answer_token(&scheduler->ends, state, choice->token, &scheduler->text, &how)) {
         fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
-        return 0;
+        return;
     }
-    planner_token(state, choice.token);
+    planner_token(state, choice->token);
     if (how.finish == GENERATION_RUNNING)
-        answer_deliver(state, &choice, &scheduler->text, &how);
+        answer_deliver(state, choice, &scheduler->text, &how);
     else
-        finish(scheduler, state, &choice, &how);
-    return 1;
+        finish(scheduler, state, choice, &how);
 }
 
-static uint32_t take_piece(struct scheduler *scheduler, const struct step_piece *piece,
-                           const struct stepper_failure *failure, float *rows)
+static void take_result(struct scheduler *scheduler, const struct step_piece *piece,
+                        const struct stepper_result *result)
 {
     struct generation_state *state = piece->state;
-    struct stepper *stepper = &scheduler->stepper;
-    if (failure->error) {
-        fail(scheduler, state, failure->error, failure->reason);
-        return 0;
-    }
-    int rc = stepper_rate(stepper, piece, rows);
-    if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
-        return 0;
+    if (result->error) {
+        fail(scheduler, state, result->error, result->reason);
+        return;
     }
     planner_computed(&scheduler->planner, piece);
-    if (state->computed < state->token_count)
-        return 0;
-    if (state->limit == 0) {
+    if (result->picked)
+        take_token(scheduler, state, &result->choice);
+    else if (state->computed == state->token_count) /* of whom no token was wanted */
         finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
-        return 0;
-    }
-    return take_token(scheduler, state, rows + (size_t)(piece->rows - 1) * stepper->vocab_size);
 }
 
 /* Nobody runs and nobody can be let in, which only pages that are lost to the pool can cause. */
@@ -270,13 +252,11 @@ static void run_step(struct scheduler *scheduler)
         fail_stuck(scheduler);
         return;
     }
-    stepper_compute(&scheduler->stepper, plan);
-    float *rows = scheduler->stepper.logits;
+    stepper_run(&scheduler->stepper, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct step_piece *piece = &plan->pieces[i];
-        size_t size = (size_t)piece->rows * scheduler->stepper.vocab_size;
-        tokens += take_piece(scheduler, piece, &scheduler->stepper.failures[i], rows);
-        rows += size;
+        const struct stepper_result *result = &scheduler->stepper.results[i];
+        tokens += result->picked;
+        take_result(scheduler, &plan->pieces[i], result);
     }
     scheduler_count_step(scheduler, tokens, clock_now_ns() - started);
 }
