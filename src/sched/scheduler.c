@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,11 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 {
     if (bell_open(&scheduler->bell))
         return error_set(err, BATON_ESYSTEM, "scheduler: no eventfd: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int problem = pthread_create(&scheduler->thread, NULL, scheduler_thread, scheduler);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem) {
         bell_close(&scheduler->bell);
         return error_set(err, BATON_ESYSTEM, "scheduler: no thread: %s", strerror(problem));

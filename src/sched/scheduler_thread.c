@@ -11,6 +11,7 @@
 #include "base/log.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,8 +239,23 @@ static void fail_stuck(struct scheduler *scheduler)
     struct wait_queue *waiting = &scheduler->planner.waiting;
     struct generation_state *state =
         waiting->retracted.first ? waiting->retracted.first : waiting->fresh.first;
-    fail(scheduler, state, BATON_ELIMIT,
-         "the KV cache has no room for it, though nothing runs");
+    struct sequence_load load = generation_state_load(state);
+    char reason[160];
+    snprintf(
+        reason, sizeof(reason),
+        "it needs %u pages of the KV cache; nothing runs, and still only %u of %u can be had",
+        admission_need(&load, 1, scheduler->options.tokens_per_page),
+        kv_books_available(&scheduler->memory.books),
+        scheduler->memory.books.pool->counts.pages);
+    fail(scheduler, state, BATON_ELIMIT, reason);
+}
+
+static void log_retraction(const struct scheduler *scheduler, const struct step_plan *plan)
+{
+    const struct planner *planner = &scheduler->planner;
+    if (plan->retracted)
+        LOG_INFO(sched, "the kv cache is full: retracted %u, running %u, new token ratio %.3f",
+                 plan->retracted, planner->active_count, planner->ratio.now);
 }
 
 static void run_step(struct scheduler *scheduler)
@@ -252,6 +268,7 @@ static void run_step(struct scheduler *scheduler)
         fail_stuck(scheduler);
         return;
     }
+    log_retraction(scheduler, plan);
     stepper_run(&scheduler->stepper, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct stepper_result *result = &scheduler->stepper.results[i];
