@@ -319,3 +319,9 @@ int engine_step(struct engine *engine, const struct engine_sequence *sequences, 
     thread_pool_run(engine->pool, run_member, engine);
     return BATON_OK;
 }
+
+void engine_run(struct engine *engine, void (*work)(void *context, uint32_t index),
+                void *context)
+{
+    thread_pool_run(engine->pool, work, context);
+}

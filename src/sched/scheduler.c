@@ -9,6 +9,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,8 +72,8 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     if (!rc)
         rc = planner_open(&scheduler->planner, &limits, &scheduler->memory.books, err);
     if (!rc)
-        rc = stepper_open(&scheduler->stepper, scheduler->engine, options->max_running,
-                          options->max_running + SCHEDULER_LOGITS, err);
+        rc = stepper_open(&scheduler->stepper, scheduler->engine, &scheduler->ends,
+                          options->max_running, options->max_running + SCHEDULER_LOGITS, err);
     if (!rc && options->transfer)
         rc = open_transfers(scheduler, options->transfer, err);
     return rc;
@@ -95,7 +96,11 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 {
     if (bell_open(&scheduler->bell))
         return error_set(err, BATON_ESYSTEM, "scheduler: no eventfd: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int problem = pthread_create(&scheduler->thread, NULL, scheduler_thread, scheduler);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem) {
         bell_close(&scheduler->bell);
         return error_set(err, BATON_ESYSTEM, "scheduler: no thread: %s", strerror(problem));

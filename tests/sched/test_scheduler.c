@@ -3,6 +3,7 @@
 #include "worker_rig.h"
 
 #include "base/clock.h"
+#include "sched/scheduler_parts.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -651,6 +652,44 @@ static void test_refused_steps_fail_the_guilty_only(void **state)
     rig_close(&rig);
 }
 
+/* Pages that a failed transfer keeps: nothing runs, and yet there is no room. */
+static void test_lost_pages_fail_what_cannot_fit(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct rig_options options = rig_defaults;
+    struct scheduler_stats stats;
+    int32_t lost[8];
+    options.pages = 12;
+    options.prefix_cache = false;
+    rig_open(&rig, golden, &options);
+    struct page_pool *pool = rig.scheduler->memory.books.pool;
+    struct ticket *small = ticket_random(&rig, 1, 20), *large = ticket_random(&rig, 2, 100);
+    run(small);
+    ticket_drop(small);
+    rig_wait_idle(&rig, &stats); /* and asleep: its pool can be borrowed */
+    owner_thread_forget(&pool->owner);
+    assert_true(page_pool_alloc(pool, -1, 8, lost));
+    owner_thread_forget(&pool->owner);
+    run(large);
+    assert_int_equal(large->answer.finish, GENERATION_FAILED);
+    assert_int_equal(large->error, BATON_ELIMIT);
+    assert_non_null(strstr(large->reason, "needs 7 pages"));
+    assert_non_null(strstr(large->reason, "only 4 of 12"));
+    small = ticket_random(&rig, 1, 20);
+    run(small);
+    expect_alone(&rig, small);
+    rig_wait_idle(&rig, &stats);
+    owner_thread_forget(&pool->owner);
+    page_pool_release(pool, lost, 8);
+    owner_thread_forget(&pool->owner);
+    ticket_drop(small);
+    ticket_drop(large);
+    scheduler_close(rig.scheduler); /* what it has published counts the lost ones */
+    rig.scheduler = NULL;
+    rig_close(&rig);
+}
+
 /* ---- many threads --------------------------------------------------------------------------- */
 
 #define THREADS 200u
@@ -764,6 +803,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_prompt_logprobs_are_those_of_the_model),
         cmocka_unit_test(test_bad_logits_fail_the_guilty_only),
         cmocka_unit_test(test_refused_steps_fail_the_guilty_only),
+        cmocka_unit_test(test_lost_pages_fail_what_cannot_fit),
         cmocka_unit_test(test_many_threads_submit),
         cmocka_unit_test(test_options_are_checked),
     };

@@ -2,7 +2,8 @@
 /* Random traffic on the whole scheduler: whatever else is in the batch, however prompts are cut, whether
  * a prefix is cached, how often a generation is retracted, on one rank or two, every answer is bit for
  * bit the one that the model gives alone, and all pages come back. BATON_TEST_SEED repeats a run's
- * requests (not the times at which they meet). */
+ * requests (not the times at which they meet).
+ * usage: test_traffic GOLDEN plenty|few|uncached|ranks: of pages; without prefix cache; two ranks */
 #include "worker_rig.h"
 
 #include <stdarg.h>
@@ -166,42 +167,50 @@ static void run_chunks(bool cache, uint32_t ranks, uint32_t pages)
     assert_true(pages > 100 || retractions > 0);
 }
 
-static void test_plenty_of_pages(void **state)
+/* ---- cases ---------------------------------------------------------------------------------- */
+
+static void test_plenty(void **state)
 {
     (void)state;
     run_chunks(true, 1, 300);
 }
 
-static void test_few_pages(void **state)
+static void test_few(void **state)
 {
     (void)state;
     run_chunks(true, 1, 32);
 }
 
-static void test_few_pages_without_cache(void **state)
+static void test_uncached(void **state)
 {
     (void)state;
     run_chunks(false, 1, 32);
 }
 
-static void test_few_pages_on_two_ranks(void **state)
+static void test_ranks(void **state)
 {
     (void)state;
     run_chunks(true, 2, 32);
 }
 
+static const struct CMUnitTest cases[] = {
+    {.name = "plenty", .test_func = test_plenty},
+    {.name = "few", .test_func = test_few},
+    {.name = "uncached", .test_func = test_uncached},
+    {.name = "ranks", .test_func = test_ranks},
+};
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plenty_of_pages),
-        cmocka_unit_test(test_few_pages),
-        cmocka_unit_test(test_few_pages_without_cache),
-        cmocka_unit_test(test_few_pages_on_two_ranks),
-    };
-    if (argc != 2)
+    if (argc != 3)
         return 2;
     golden = argv[1];
     run_seed = random_seed();
     print_message("BATON_TEST_SEED=%llu\n", (unsigned long long)run_seed);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        if (strcmp(cases[i].name, argv[2]) == 0) {
+            const struct CMUnitTest tests[] = {cases[i]};
+            return cmocka_run_group_tests(tests, NULL, NULL);
+        }
+    return 2;
 }
