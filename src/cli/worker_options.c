@@ -62,6 +62,13 @@ static enum page_element element_of(const char *name)
     return PAGE_ELEMENT_F16;
 }
 
+static enum page_order order_of(const char *name)
+{
+    if (strcmp(name, "layer") == 0)
+        return PAGE_ORDER_BY_LAYER;
+    return strcmp(name, "head") == 0 ? PAGE_ORDER_BY_HEAD : PAGE_ORDER_BY_PAIR;
+}
+
 /* Bytes that one token has in the pools of all ranks. */
 static int token_bytes(const struct worker_values *values, const struct model_config *config,
                        uint64_t *out, struct error err)
@@ -71,7 +78,7 @@ static int token_bytes(const struct worker_values *values, const struct model_co
     int rc = engine_page_shape(config, values->tp_size, element_of(values->kv_type),
                                values->page_tokens, &shape, err);
     if (!rc)
-        rc = page_layout_make(&shape, PAGE_ORDER_BY_LAYER, &layout, err);
+        rc = page_layout_make(&shape, PAGE_ORDER_DEFAULT, &layout, err);
     if (!rc)
         *out = layout.page_stride * values->tp_size / values->page_tokens;
     return rc;
@@ -149,8 +156,7 @@ static int scheduler_make(const struct worker_values *values, enum worker_role r
     struct scheduler_options options = {
         .tokens_per_page = values->page_tokens,
         .element = element_of(values->kv_type),
-        .order =
-            strcmp(values->page_order, "head") == 0 ? PAGE_ORDER_BY_HEAD : PAGE_ORDER_BY_LAYER,
+        .order = order_of(values->page_order),
         .rank_count = values->tp_size,
         .max_running = values->max_running,
         .max_queued = values->max_queued ? values->max_queued : 4096,

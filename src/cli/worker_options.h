@@ -64,10 +64,10 @@ struct worker_values {
                       .choices = "auto|f16|bf16|f32|float16|bfloat16|float32",                 \
                       .help = "Numbers of the KV cache; auto is f16"),                         \
         WORKER_OPTION("page-order", OPTION_STRING, page_order, .value = "ORDER",               \
-                      .initial = "layer", .choices = "layer|head",                             \
+                      .initial = "pair", .choices = "pair|layer|head",                         \
                       .help =                                                                  \
-                          "What is together in a page: a layer's heads, or a head's layers "   \
-                          "(fewer pieces when ranks differ)"),                                 \
+                          "What is together in a page: a head's K and V, a layer's K, or a "   \
+                          "head's layers (fewest pieces when ranks differ)"),                  \
         WORKER_OPTION("max-total-tokens", OPTION_U64, max_tokens, .value = "N",                \
                       .help = "Tokens in the KV cache. Without it: by --kv-memory"),           \
         WORKER_OPTION("kv-memory", OPTION_U64, kv_memory, .value = "BYTES",                    \

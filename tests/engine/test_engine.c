@@ -198,7 +198,7 @@ static void test_pages_of_another_shape_are_refused(void **state)
         engine_page_shape(&model.config, 2, PAGE_ELEMENT_F16, 16, &shape, ERROR_BUFFER(text)),
         BATON_OK);
     assert_int_equal(shape.heads, 2);
-    assert_int_equal(page_layout_make(&shape, PAGE_ORDER_BY_LAYER, &layout, ERROR_BUFFER(text)),
+    assert_int_equal(page_layout_make(&shape, PAGE_ORDER_DEFAULT, &layout, ERROR_BUFFER(text)),
                      BATON_OK);
     assert_int_equal(
         engine_set_pages(session.engine, 0, &layout, session.pools[0], 4, ERROR_BUFFER(text)),

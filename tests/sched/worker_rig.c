@@ -69,7 +69,7 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         .pages = options->pages,
         .tokens_per_page = PAGE_TOKENS,
         .element = PAGE_ELEMENT_F16,
-        .order = PAGE_ORDER_BY_LAYER,
+        .order = PAGE_ORDER_DEFAULT,
         .rank_count = options->ranks,
         .max_running = options->max_running,
         .max_queued = options->max_queued,
