@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static const struct option serve_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
@@ -77,6 +78,9 @@ static struct api_server_options api_options(const struct worker_values *values,
         .tools = !values->no_tools,
         .role = role,
         .bootstrap_port = values->bootstrap_port,
+        .prefill_by_prefix =
+            values->prefill_policy && strcmp(values->prefill_policy, "prefix") == 0,
+        .local_tokens = values->local_tokens,
         .max_running = values->max_running,
         .tp_size = values->tp_size,
         .chunk_tokens = values->chunk_tokens,
@@ -141,14 +145,20 @@ static int worker_main(const struct command *command, enum worker_role role, int
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    const struct api_server_options api = api_options(&values, role);
+    const char *urls[OPTION_ITEMS_MAX];
+    struct api_server_options api = api_options(&values, role);
+    for (uint32_t i = 0; i < values.prefill_urls.count; i++)
+        urls[i] = values.prefill_urls.items[i];
+    api.prefill_urls = urls;
+    api.prefill_count = values.prefill_urls.count;
     if (api_server_open(&api, &server, ERROR_BUFFER(text)))
         return cli_failed(command->name, text);
     if (worker_open(&values, role, path, &worker, ERROR_BUFFER(text))) {
         api_server_close(server);
         return cli_failed(command->name, text);
     }
-    api_server_serve(server, worker.model, worker.scheduler);
+    api_server_serve(server, worker.model, worker.scheduler,
+                     worker.bootstrap ? baton_bootstrap_port(worker.bootstrap) : 0);
     say_ready(&values, &worker, api_server_port(server),
               (double)(clock_now_ns() - began) / 1e9);
     sigwait(&signals, &received);

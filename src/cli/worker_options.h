@@ -26,6 +26,8 @@ struct worker_values {
     /* ---- hand-overs ---- */
     const char *transfer_backend, *ib_device, *allow, *transfer_key, *transfer_host;
     uint32_t bootstrap_port, local_tokens, reserved_tokens, deadline;
+    struct option_strings prefill_urls;
+    const char *prefill_policy;
     bool verify, no_layerwise, no_optimistic, no_fallback;
 
     bool ignored; /* flags that others have and that mean nothing here */
@@ -153,9 +155,14 @@ struct worker_values {
                       .help = "Nothing is computed before decode has pages for it")
 
 #define WORKER_DECODE_OPTIONS                                                                  \
-    WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",              \
-                  .initial = "64",                                                             \
-                  .help = "Prompts with fewer uncached tokens are computed here"),             \
+    WORKER_OPTION("prefill", OPTION_STRINGS, prefill_urls, .value = "URL,..",                  \
+                  .help = "Prefill workers to ask when a request names none"),                 \
+        WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY",      \
+                      .initial = "round_robin", .choices = "round_robin|prefix",               \
+                      .help = "Which of them: in turn, or by the prompt's beginning"),         \
+        WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",          \
+                      .initial = "64",                                                         \
+                      .help = "Prompts with fewer uncached tokens are computed here"),         \
         WORKER_OPTION("num-reserved-decode-tokens", OPTION_U32, reserved_tokens, .value = "N", \
                       .initial = "512", .min = 1,                                              \
                       .help = "Tokens kept free for each prompt that is on its way"),          \

@@ -22,6 +22,7 @@ static const struct route {
     http_handler *handler;
 } routes[] = {
     {"/generate", POST, reply_generate},
+    {"/prefill", POST, reply_prefill},
     {"/v1/chat/completions", POST, reply_chat},
     {"/v1/completions", POST, reply_completion},
     {"/v1/models", GET, api_models},
@@ -154,6 +155,7 @@ int api_server_open(const struct api_server_options *options, struct api_server 
         return error_set(err, BATON_ENOMEM, "out of memory");
     server->options = *options;
     server->started_unix = (uint64_t)time(NULL);
+    pthread_mutex_init(&server->clients_lock, NULL);
     if (getrandom(&server->id_base, sizeof(server->id_base), 0) != sizeof(server->id_base))
         server->id_base = server->started_unix;
     const struct http_server_options http = {
@@ -176,6 +178,7 @@ int api_server_open(const struct api_server_options *options, struct api_server 
         rc = http_server_open(&http, &server->http, err);
     if (rc) {
         work_pool_close(server->tokenizers);
+        pthread_mutex_destroy(&server->clients_lock);
         free(server);
         return rc;
     }
@@ -184,8 +187,10 @@ int api_server_open(const struct api_server_options *options, struct api_server 
 }
 
 void api_server_serve(struct api_server *server, const struct served_model *model,
-                      struct scheduler *scheduler)
+                      struct scheduler *scheduler, uint32_t bootstrap_port)
 {
+    if (bootstrap_port)
+        server->options.bootstrap_port = bootstrap_port;
     server->model = model;
     server->scheduler = scheduler;
     atomic_store_explicit(&server->ready, true, memory_order_release);
@@ -207,12 +212,58 @@ uint16_t api_server_port(const struct api_server *server)
     return http_server_port(server->http);
 }
 
+struct http_client *api_client(struct api_server *server, struct http_loop *loop)
+{
+    char reason[256];
+    struct http_client *client = NULL;
+    const struct http_client_options options = {.base = http_loop_base(loop)};
+    pthread_mutex_lock(&server->clients_lock);
+    for (uint32_t i = 0; i < server->client_count; i++)
+        if (server->clients[i].loop == loop)
+            client = server->clients[i].client;
+    if (!client && server->client_count < API_LOOPS_MAX) {
+        if (http_client_open(&options, &client, ERROR_BUFFER(reason)))
+            LOG_ERROR(server, "no client for other workers: %s", reason);
+        else
+            server->clients[server->client_count++] = (struct api_client){loop, client};
+    }
+    pthread_mutex_unlock(&server->clients_lock);
+    return client;
+}
+
+/* A client is closed on its loop; a loop that ends runs what it was posted first. */
+struct client_end {
+    struct http_task task;
+    struct http_client *client;
+};
+
+static void client_end_run(struct http_task *task)
+{
+    struct client_end *end = (struct client_end *)task;
+    http_client_close(end->client);
+    free(end);
+}
+
+static void clients_close(struct api_server *server)
+{
+    for (uint32_t i = 0; i < server->client_count; i++) {
+        struct client_end *end = calloc(1, sizeof(*end));
+        if (!end)
+            continue;
+        end->task.run = client_end_run;
+        end->client = server->clients[i].client;
+        http_loop_post(server->clients[i].loop, &end->task);
+    }
+}
+
 /* The loops may have messages of the tokenizer threads, so those end first. */
 void api_server_close(struct api_server *server)
 {
     if (!server)
         return;
     work_pool_close(server->tokenizers);
+    clients_close(server);
     http_server_close(server->http);
+    pthread_mutex_destroy(&server->clients_lock);
     free(server);
 }

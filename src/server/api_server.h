@@ -34,7 +34,12 @@ struct api_server_options {
     bool reasoning;          /* <think> is taken apart */
     bool tools;              /* and so are calls */
     enum worker_role role;
-    uint32_t bootstrap_port; /* of a room whose request names none */
+    uint32_t bootstrap_port; /* of a room whose request names none; a prefill worker's own */
+    const char *const
+        *prefill_urls; /* whom a decode worker asks to compute prompts; borrowed */
+    uint32_t prefill_count;
+    bool prefill_by_prefix; /* equal beginnings go to the same one; false: in turn */
+    uint32_t local_tokens;  /* shorter prompts are computed here */
     uint32_t max_running, tp_size, chunk_tokens;
 };
 
@@ -42,8 +47,9 @@ struct api_server;
 
 int api_server_open(const struct api_server_options *options, struct api_server **out,
                     struct error err);
+/* bootstrap_port: of a prefill worker's own bootstrap server; 0: there is none. */
 void api_server_serve(struct api_server *server, const struct served_model *model,
-                      struct scheduler *scheduler);
+                      struct scheduler *scheduler, uint32_t bootstrap_port);
 void api_server_drain(struct api_server *server);
 uint32_t api_server_busy(const struct api_server *server); /* requests in it */
 uint16_t api_server_port(const struct api_server *server);

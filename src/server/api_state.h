@@ -7,6 +7,12 @@
 #include "json_writer.h"
 #include "request_reader.h"
 
+#include "net/http_client.h"
+
+#include <pthread.h>
+
+#define API_LOOPS_MAX 64
+
 struct api_server {
     struct api_server_options options;
     struct http_server *http;
@@ -16,6 +22,14 @@ struct api_server {
     uint64_t id_base; /* of the ids given to requests */
     _Atomic uint64_t id_next;
     _Atomic uint32_t busy;
+    _Atomic uint32_t prefill_next; /* whose turn it is */
+
+    pthread_mutex_t clients_lock; /* of which loop has which client, not of the clients */
+    struct api_client {
+        struct http_loop *loop;
+        struct http_client *client;
+    } clients[API_LOOPS_MAX];
+    uint32_t client_count;
     atomic_bool draining;
 
     /* Set once by api_server_serve; `ready` is what others look at first. */
@@ -28,6 +42,9 @@ static inline bool api_ready(struct api_server *server)
 {
     return atomic_load_explicit(&server->ready, memory_order_acquire);
 }
+
+/* The loop's own client for calls to other workers; NULL: it cannot be made. Loop's thread. */
+struct http_client *api_client(struct api_server *server, struct http_loop *loop);
 
 /* {"error": {"message", "type", "param", "code"}}: openai's shape, which SGLang's clients read
  * too. A client that asked for a stream gets it without a length (routers relay it so). */

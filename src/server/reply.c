@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "reply.h"
+#include "remote_prefill.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -61,6 +61,10 @@ static void client_left(struct http_exchange *exchange, void *context)
     atomic_fetch_add(&reply->server->metrics.clients_left, 1);
     LOG_DEBUG(server, "request %s: the client left", reply->id);
     choices_abort(reply);
+    if (reply->remote_pending) {
+        remote_prefill_cancel(reply);
+        reply_close(reply);
+    }
 }
 
 /* The exchange is over; what the scheduler still has is waited for. */
@@ -173,6 +177,11 @@ void reply_completion(struct http_exchange *exchange, void *context)
     reply_begin(exchange, context, &completion_format);
 }
 
+void reply_prefill(struct http_exchange *exchange, void *context)
+{
+    reply_begin(exchange, context, &prefill_format);
+}
+
 void reply_chat(struct http_exchange *exchange, void *context)
 {
     reply_begin(exchange, context, &chat_format);
@@ -271,6 +280,14 @@ static void reply_start(struct reply *reply)
         reply_close(reply);
         return;
     }
+    if (!reply->error.status && remote_prefill_wanted(reply))
+        remote_prefill_begin(reply);
+    else
+        reply_continue(reply);
+}
+
+void reply_continue(struct reply *reply)
+{
     if (reply->error.status || !choices_open(reply)) {
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         exchange_over(reply);
@@ -282,7 +299,8 @@ static void reply_start(struct reply *reply)
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         choices_abort(reply);
         exchange_over(reply);
-    }
+    } else if (reply->format->submitted)
+        reply->format->submitted(reply);
 }
 
 /* ---- what comes back ------------------------------------------------------------------------ */
