@@ -76,6 +76,7 @@ static struct api_server_options api_options(const struct worker_values *values,
         .incremental_stream = values->incremental,
         .reasoning = !values->no_reasoning,
         .tools = !values->no_tools,
+        .trace_file = values->trace_file,
         .role = role,
         .bootstrap_port = values->bootstrap_port,
         .prefill_by_prefix =

@@ -19,7 +19,7 @@ struct worker_values {
     double conservativeness;
     bool no_cache;
     /* ---- the API ---- */
-    const char *host, *api_key, *certificate, *certificate_key, *log_level;
+    const char *host, *api_key, *certificate, *certificate_key, *log_level, *trace_file;
     uint32_t port, http_threads;
     uint64_t body_max;
     bool incremental, no_reasoning, no_tools;
@@ -118,6 +118,9 @@ struct worker_values {
         WORKER_OPTION("log-level", OPTION_STRING, log_level, .value = "LEVEL",                 \
                       .choices = "error|warning|info|debug",                                   \
                       .help = "What is logged to stderr. Without it: $BATON_LOG, or warning"), \
+        WORKER_OPTION("trace-file", OPTION_STRING, trace_file, .value = "FILE",                \
+                      .help =                                                                  \
+                          "What happened to each request, for Perfetto or chrome://tracing"),  \
         WORKER_OPTION("enable-metrics", OPTION_BOOL, ignored,                                  \
                       .aliases = "trust-remote-code|skip-server-warmup|enable-cache-report",   \
                       .flags = OPTION_HIDDEN, .help = "Always so")

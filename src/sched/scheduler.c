@@ -123,6 +123,7 @@ static void close_parts(struct scheduler *scheduler)
     stepper_close(&scheduler->stepper);
     planner_close(&scheduler->planner);
     kv_memory_close(&scheduler->memory);
+    request_log_close(&scheduler->log);
     pthread_cond_destroy(&scheduler->answered);
     pthread_mutex_destroy(&scheduler->lock);
     free(scheduler);
@@ -145,7 +146,9 @@ int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,
     mpsc_init(&scheduler->inbox);
     pthread_mutex_init(&scheduler->lock, NULL);
     pthread_cond_init(&scheduler->answered, NULL);
-    rc = open_parts(scheduler, err);
+    rc = request_log_open(&scheduler->log)
+             ? error_set(err, BATON_ENOMEM, "no memory for a log of requests")
+             : open_parts(scheduler, err);
     if (!rc) {
         set_limits(scheduler);
         scheduler_publish(scheduler);
@@ -271,4 +274,9 @@ bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
         pthread_cond_wait(&scheduler->answered, &scheduler->lock);
     pthread_mutex_unlock(&scheduler->lock);
     return flush.flushed;
+}
+
+bool scheduler_request(struct scheduler *scheduler, const char *rid, struct request_record *out)
+{
+    return request_log_find(&scheduler->log, rid, out);
 }

@@ -89,6 +89,11 @@ void scheduler_drain(struct scheduler *scheduler);
  * the scheduler's thread, a step at most; timeout_ns is for how long to wait for an idle moment. */
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns);
 
+/* What happened to the request of that name. False: it is not known, or was long ago. Any thread. */
+struct request_record; /* request_log.h */
+bool scheduler_request(struct scheduler *scheduler, const char *rid,
+                       struct request_record *out);
+
 /* Where the scheduler stands: a copy that it publishes after each step. Any thread. */
 struct scheduler_stats {
     uint32_t running, waiting, retracted_waiting;

@@ -41,7 +41,15 @@ static const struct route {
     {"/v1/tokenize", POST, api_tokenize},
     {"/detokenize", POST, api_detokenize},
     {"/v1/detokenize", POST, api_detokenize},
+    {"/requests/", GET, api_request}, /* what ends with a slash stands for all below it */
 };
+
+static bool route_matches(const struct route *route, const char *path)
+{
+    size_t length = strlen(route->path);
+    return strcmp(route->path, path) == 0 ||
+           (route->path[length - 1] == '/' && strncmp(route->path, path, length) == 0);
+}
 
 static uint32_t method_number(const char *method)
 {
@@ -57,7 +65,7 @@ static void request_handle(struct http_exchange *exchange, void *context)
     const char *path = http_exchange_path(exchange), *method = http_exchange_method(exchange);
     atomic_fetch_add(&server->metrics.requests, 1);
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-        if (strcmp(routes[i].path, path) != 0)
+        if (!route_matches(&routes[i], path))
             continue;
         if (routes[i].methods & method_number(method)) {
             routes[i].handler(exchange, server);
@@ -173,11 +181,14 @@ int api_server_open(const struct api_server_options *options, struct api_server 
         .handler = request_handle,
         .context = server,
     };
-    int rc = work_pool_open(options->tokenizer_threads, &server->tokenizers, err);
+    int rc = api_trace_open(server, options->trace_file, err);
+    if (!rc)
+        rc = work_pool_open(options->tokenizer_threads, &server->tokenizers, err);
     if (!rc)
         rc = http_server_open(&http, &server->http, err);
     if (rc) {
         work_pool_close(server->tokenizers);
+        api_trace_close(server);
         pthread_mutex_destroy(&server->clients_lock);
         free(server);
         return rc;
@@ -264,6 +275,7 @@ void api_server_close(struct api_server *server)
     work_pool_close(server->tokenizers);
     clients_close(server);
     http_server_close(server->http);
+    api_trace_close(server);
     pthread_mutex_destroy(&server->clients_lock);
     free(server);
 }

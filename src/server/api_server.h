@@ -33,6 +33,7 @@ struct api_server_options {
     bool incremental_stream; /* /generate streams what is new rather than all until now */
     bool reasoning;          /* <think> is taken apart */
     bool tools;              /* and so are calls */
+    const char *trace_file;  /* NULL: none */
     enum worker_role role;
     uint32_t bootstrap_port; /* of a room whose request names none; a prefill worker's own */
     const char *const

@@ -10,6 +10,7 @@
 #include "net/http_client.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #define API_LOOPS_MAX 64
 
@@ -19,6 +20,7 @@ struct api_server {
     struct work_pool *tokenizers;
     struct metrics metrics;
     uint64_t started_unix;
+    FILE *trace;      /* NULL: none */
     uint64_t id_base; /* of the ids given to requests */
     _Atomic uint64_t id_next;
     _Atomic uint32_t busy;
@@ -60,5 +62,11 @@ void api_reply_json(struct api_server *server, struct http_exchange *exchange,
 http_handler api_health, api_health_generate, api_models, api_server_info, api_model_info;
 http_handler api_get_load, api_loads, api_metrics, api_flush_cache, api_abort_request;
 http_handler api_tokenize, api_detokenize;
+http_handler api_request;
+
+/* The trace file (api_requests.c): `path` NULL: none. A request that is over is written to it. */
+int api_trace_open(struct api_server *server, const char *path, struct error err);
+void api_trace_close(struct api_server *server);
+void api_trace(struct api_server *server, const char *rid);
 
 #endif

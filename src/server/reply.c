@@ -395,6 +395,7 @@ void reply_advance(struct reply_choice *choice)
     struct reply *reply = choice->reply;
     if (choice->finish) {
         reply->unfinished--;
+        api_trace(reply->server, choice->generation.rid);
         histogram_add(&reply->server->metrics.end_to_end,
                       (double)(clock_now_ns() - reply->received_ns) / 1e9);
     }
