@@ -75,8 +75,8 @@ scheduler_capacity(const struct scheduler *scheduler); /* tokens in the pool. Co
 int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                      struct error err);
 
-/* Any thread, until the finish has been delivered; takes effect before the next step, and the
- * generation is delivered ABORTED (or whatever finish it had reached). */
+/* Any thread, at any time until the finish has been delivered, before the submit too; takes effect before
+ * the next step, and the generation is delivered ABORTED (or whatever finish it had reached). */
 void scheduler_abort(struct scheduler *scheduler, struct generation *generation);
 
 /* By name, "" for all: for /abort_request. Whatever begins with the name. */

@@ -191,6 +191,34 @@ static void test_stop_string_ends_the_answer(void **state)
     rig_close(&rig);
 }
 
+static void test_stop_string_waits_for_min_new_tokens(void **state)
+{
+    (void)state;
+    struct rig rig;
+    char text[256];
+    struct stop_strings *strings;
+    rig_open(&rig, golden, &rig_defaults);
+    struct ticket *ticket = long_ticket(&rig, 5);
+    struct answer *whole = answer_alone(&rig, ticket);
+    struct text_view views[64];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < 64; i++) /* letters: some of them are in any text */
+        views[count++] =
+            (struct text_view){&"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789 ."[i],
+                               1};
+    assert_int_equal(stop_strings_open(views, count, &strings, ERROR_BUFFER(text)), BATON_OK);
+    ticket->generation.stop_strings = strings;
+    ticket->generation.min_new_tokens = 40;
+    run(ticket);
+    answer_expect(ticket, whole);
+    assert_int_equal(ticket->answer.finish, GENERATION_LENGTH);
+    stop_strings_close(strings);
+    free(whole);
+    ticket_drop(ticket);
+    rig_close(&rig);
+}
+
 static void test_context_and_pool_end_the_answer(void **state)
 {
     (void)state;
@@ -355,6 +383,22 @@ static void test_abort_reaches_every_phase(void **state)
     rig_close(&rig);
 }
 
+/* The flag is set, but there is nobody yet whom the scheduler could find. */
+static void test_abort_may_come_before_the_generation(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, golden, &rig_defaults);
+    struct ticket *ticket = long_ticket(&rig, 1);
+    scheduler_abort(rig.scheduler, &ticket->generation);
+    assert_true(scheduler_flush_cache(rig.scheduler, 0)); /* it has looked */
+    run(ticket);
+    assert_int_equal(ticket->answer.finish, GENERATION_ABORTED);
+    assert_int_equal(ticket->answer.count, 0);
+    ticket_drop(ticket);
+    rig_close(&rig);
+}
+
 static void test_abort_of_all(void **state)
 {
     (void)state;
@@ -473,7 +517,7 @@ static void test_equal_prompts_are_computed_once(void **state)
     struct rig rig;
     struct ticket *tickets[8];
     struct rig_options options = rig_defaults;
-    options.chunk_tokens = 40;
+    options.chunk_tokens = 512; /* all of them would fit into a step */
     rig_open(&rig, golden, &options);
     for (uint32_t i = 0; i < 8; i++) {
         tickets[i] = ticket_random(&rig, 1, 100);
@@ -787,12 +831,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stop_token_ends_the_answer),
         cmocka_unit_test(test_end_token_of_the_model_ends_the_answer),
         cmocka_unit_test(test_stop_string_ends_the_answer),
+        cmocka_unit_test(test_stop_string_waits_for_min_new_tokens),
         cmocka_unit_test(test_context_and_pool_end_the_answer),
         cmocka_unit_test(test_no_new_tokens_computes_the_prompt_only),
         cmocka_unit_test(test_senseless_generations_are_refused),
         cmocka_unit_test(test_full_queue_refuses),
         cmocka_unit_test(test_drain_finishes_and_refuses),
         cmocka_unit_test(test_abort_reaches_every_phase),
+        cmocka_unit_test(test_abort_may_come_before_the_generation),
         cmocka_unit_test(test_abort_of_all),
         cmocka_unit_test(test_deadline_ends_waiting_and_running),
         cmocka_unit_test(test_close_fails_those_inside),
