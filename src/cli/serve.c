@@ -4,10 +4,13 @@
 #include "worker_options.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +52,15 @@ static struct api_server_options api_options(const struct worker_values *values)
         .tp_size = values->tp_size,
         .chunk_tokens = values->chunk_tokens,
     };
+}
+
+static void signal_wait(const sigset_t *signals)
+{
+    siginfo_t from;
+    while (sigwaitinfo(signals, &from) < 0)
+        ; /* a debugger, or SIGSTOP and SIGCONT */
+    LOG_INFO(serve, "%s from process %d: finishing", strsignal(from.si_signo),
+             (int)from.si_pid);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -110,6 +122,16 @@ static int finish(struct api_server *server, struct worker *worker, const sigset
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* Every client is a file, and shells start programs with few. */
+static void files_allow(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static void say_ready(const struct worker_values *values, const struct worker *worker,
                       uint16_t port, double seconds)
 {
@@ -130,7 +152,7 @@ int serve_main(int argc, char **argv)
     struct worker worker = {0};
     sigset_t signals;
     char text[1024];
-    int status = CLI_OK, received = 0;
+    int status = CLI_OK;
     uint64_t began = clock_now_ns();
     if (!cli_parse_operands(&serve_command, argc, argv, &values, &operands, &status))
         return status;
@@ -139,6 +161,7 @@ int serve_main(int argc, char **argv)
         return CLI_USAGE;
     if (!values.certificate != !values.certificate_key)
         return cli_failed("serve", "--ssl-certfile and --ssl-keyfile belong together");
+    files_allow();
     /* Blocked before any thread is made, so that only this one takes them. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -154,7 +177,7 @@ int serve_main(int argc, char **argv)
     api_server_serve(server, worker.model, worker.scheduler);
     say_ready(&values, &worker, api_server_port(server),
               (double)(clock_now_ns() - began) / 1e9);
-    sigwait(&signals, &received);
+    signal_wait(&signals);
     status = finish(server, &worker, &signals);
     api_server_close(server);
     worker_close(&worker);

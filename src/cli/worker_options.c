@@ -91,6 +91,9 @@ static int pool_memory(const struct worker_values *values, const struct model_co
     *out = tokens * bytes;
     if (most && *out > most)
         *out = most;
+    if (values->memory_share > 0)
+        *out = (uint64_t)((values->memory_share < 1 ? values->memory_share : 1) *
+                          (double)memory_available());
     if (values->kv_memory)
         *out = values->kv_memory;
     if (values->max_tokens)
@@ -135,6 +138,8 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
 {
     struct worker worker = {0};
     uint64_t shown = 0;
+    uint32_t rows = values->max_running + SCHEDULER_LOGITS;
+    uint32_t tokens = values->chunk_tokens + values->max_running;
     log_level_set(values->log_level);
     const struct served_model_options options = {
         .path = path,
@@ -145,8 +150,8 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
             {
                 .rank_count = values->tp_size,
                 .threads = values->threads,
-                .tokens_max = values->chunk_tokens + values->max_running,
-                .logits_max = values->max_running + SCHEDULER_LOGITS,
+                .tokens_max = tokens > rows ? tokens : rows, /* each row is a token */
+                .logits_max = rows,
                 .kernels = values->kernels,
             },
     };
