@@ -98,6 +98,9 @@ static int pool_memory(const struct worker_values *values, const struct model_co
     *out = tokens * bytes;
     if (most && *out > most)
         *out = most;
+    if (values->memory_share > 0)
+        *out = (uint64_t)((values->memory_share < 1 ? values->memory_share : 1) *
+                          (double)memory_available());
     if (values->kv_memory)
         *out = values->kv_memory;
     if (values->max_tokens)
@@ -189,9 +192,9 @@ int worker_open(const struct worker_values *values, enum worker_role role, const
 {
     struct worker worker = {0};
     uint64_t shown = 0;
+    uint32_t rows = values->max_running + SCHEDULER_LOGITS;
+    uint32_t tokens = values->chunk_tokens + values->max_running;
     log_level_set(values->log_level);
-    uint32_t tokens_max = values->chunk_tokens + values->max_running;
-    uint32_t rows_max = values->max_running + SCHEDULER_LOGITS;
     const struct served_model_options options = {
         .path = path,
         .name = values->served_name,
@@ -201,8 +204,8 @@ int worker_open(const struct worker_values *values, enum worker_role role, const
             {
                 .rank_count = values->tp_size,
                 .threads = values->threads,
-                .tokens_max = tokens_max,
-                .logits_max = rows_max < tokens_max ? rows_max : tokens_max,
+                .tokens_max = tokens > rows ? tokens : rows, /* each row is a token */
+                .logits_max = rows,
                 .kernels = values->kernels,
             },
     };

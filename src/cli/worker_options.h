@@ -16,7 +16,7 @@ struct worker_values {
     uint32_t max_running, max_queued, chunk_tokens, page_tokens, context_length;
     uint64_t max_tokens, kv_memory;
     const char *kv_type, *page_order;
-    double conservativeness;
+    double conservativeness, memory_share;
     bool no_cache;
     /* ---- the API ---- */
     const char *host, *api_key, *certificate, *certificate_key, *log_level, *trace_file;
@@ -76,6 +76,9 @@ struct worker_values {
                       .help =                                                                  \
                           "Memory for the KV cache. Without it: enough for 32768 tokens or "   \
                           "one whole context, but at most a quarter of what is free"),         \
+        WORKER_OPTION("mem-fraction-static", OPTION_REAL, memory_share, .value = "X",          \
+                      .help = "Or this share of the memory that is free once the model is "    \
+                              "loaded, such as 0.5"),                                          \
         WORKER_OPTION("max-running-requests", OPTION_U32, max_running, .value = "N",           \
                       .initial = "64", .min = 1, .max = 4096,                                  \
                       .help = "Requests that are computed at the same time"),                  \

@@ -7,14 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A worker that drains still tells about itself; only /health says that it should get no more. */
 static bool ready_or_refuse(struct api_server *server, struct http_exchange *exchange)
 {
     struct request_error error = {0};
-    bool draining = atomic_load(&server->draining);
-    if (api_ready(server) && !draining)
+    if (api_ready(server))
         return true;
-    request_refuse(&error, 503, NULL,
-                   draining ? "the worker is shutting down" : "the model is being loaded");
+    request_refuse(&error, 503, NULL, "the model is being loaded");
     api_reply_error(server, exchange, false, &error);
     return false;
 }
@@ -22,8 +21,10 @@ static bool ready_or_refuse(struct api_server *server, struct http_exchange *exc
 void api_health(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
-    if (ready_or_refuse(server, exchange))
-        http_exchange_reply(exchange, 200, "text/plain", "", 0);
+    if (!api_enter(server, exchange))
+        return;
+    http_exchange_reply(exchange, 200, "text/plain", "", 0);
+    api_leave(server);
 }
 
 void api_models(struct http_exchange *exchange, void *context)
@@ -40,7 +41,7 @@ void api_models(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "id", server->model->name);
     json_put_key_text(&out, "object", "model");
     json_put_key_int(&out, "created", (int64_t)server->started_unix);
-    json_put_key_text(&out, "owned_by", "baton");
+    json_put_key_text(&out, "owned_by", "sglang"); /* by this, routers know the API */
     json_put_key_text(&out, "root", server->model->name);
     json_put_key_null(&out, "parent");
     json_put_key_int(&out, "max_model_len", scheduler_context(server->scheduler));

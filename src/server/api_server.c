@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -84,6 +85,29 @@ static bool open_path(const char *path)
     return strcmp(path, "/health") == 0 || strcmp(path, "/metrics") == 0;
 }
 
+/* ---- who is inside -------------------------------------------------------------------------- */
+
+/* Counted before it is looked whether the worker goes, so that whoever waits for the count after
+ * saying so misses nobody. */
+bool api_enter(struct api_server *server, struct http_exchange *exchange)
+{
+    struct request_error error = {0};
+    atomic_fetch_add(&server->busy, 1);
+    bool draining = atomic_load(&server->draining);
+    if (api_ready(server) && !draining)
+        return true;
+    api_leave(server);
+    request_refuse(&error, 503, NULL,
+                   draining ? "the worker is shutting down" : "the model is being loaded");
+    api_reply_error(server, exchange, false, &error);
+    return false;
+}
+
+void api_leave(struct api_server *server)
+{
+    atomic_fetch_sub(&server->busy, 1);
+}
+
 /* ---- replies -------------------------------------------------------------------------------- */
 
 static const char *error_type(int status)
@@ -95,6 +119,18 @@ static const char *error_type(int status)
     case 504: return "timeout_error";
     default: return status < 500 ? "invalid_request_error" : "internal_server_error";
     }
+}
+
+/* What a client sends must not make lines of its own in the log. */
+static void error_log(struct http_exchange *exchange, const struct request_error *error)
+{
+    char line[1024];
+    snprintf(line, sizeof(line), "%s %s: %d %s", http_exchange_method(exchange),
+             http_exchange_path(exchange), error->status, error->text);
+    for (char *at = line; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+    LOG_INFO(server, "%s", line);
 }
 
 void api_error_write(struct json_writer *writer, const struct request_error *error)
@@ -118,9 +154,10 @@ void api_reply_error(struct api_server *server, struct http_exchange *exchange, 
     struct metrics *metrics = &server->metrics;
     atomic_fetch_add(error->status < 500 ? &metrics->replies_refused : &metrics->replies_failed,
                      1);
-    const char *path = http_exchange_path(exchange);
-    LOG_AT(strcmp(path, "/health") == 0 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, server,
-           "%s %s: %d %s", http_exchange_method(exchange), path, error->status, error->text);
+    /* Whoever waits for a worker to get ready asks many times. */
+    bool waits = strcmp(http_exchange_path(exchange), "/health") == 0;
+    if (log_enabled(waits ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO))
+        error_log(exchange, error);
     api_error_write(&out, error);
     const char *bytes = out.failed ? fallback : out.out.bytes;
     size_t length = out.failed ? sizeof(fallback) - 1 : out.out.length;
@@ -185,8 +222,11 @@ int api_server_open(const struct api_server_options *options, struct api_server 
     if (!rc)
         rc = work_pool_open(options->tokenizer_threads, &server->tokenizers, err);
     if (!rc)
+        rc = work_pool_open(1, &server->control, err);
+    if (!rc)
         rc = http_server_open(&http, &server->http, err);
     if (rc) {
+        work_pool_close(server->control);
         work_pool_close(server->tokenizers);
         api_trace_close(server);
         pthread_mutex_destroy(&server->clients_lock);
@@ -210,12 +250,21 @@ void api_server_serve(struct api_server *server, const struct served_model *mode
 void api_server_drain(struct api_server *server)
 {
     atomic_store(&server->draining, true);
+}
+
+uint32_t api_server_busy(struct api_server *server)
+{
+    return atomic_load(&server->busy);
+}
+
+void api_server_hang_up(struct api_server *server)
+{
     http_server_drain(server->http);
 }
 
-uint32_t api_server_busy(const struct api_server *server)
+uint32_t api_server_connections(const struct api_server *server)
 {
-    return atomic_load(&((struct api_server *)server)->busy);
+    return http_server_connections(server->http);
 }
 
 uint16_t api_server_port(const struct api_server *server)
@@ -267,14 +316,15 @@ static void clients_close(struct api_server *server)
     }
 }
 
-/* The loops may have messages of the tokenizer threads, so those end first. */
 void api_server_close(struct api_server *server)
 {
     if (!server)
         return;
-    work_pool_close(server->tokenizers);
+    BATON_ASSERT(!api_server_busy(server));
     clients_close(server);
     http_server_close(server->http);
+    work_pool_close(server->control);
+    work_pool_close(server->tokenizers);
     api_trace_close(server);
     pthread_mutex_destroy(&server->clients_lock);
     free(server);

@@ -2,10 +2,13 @@
 /* The HTTP side of a worker: one port that speaks the OpenAI API and SGLang's. It listens before the
  * model is loaded, so that a taken port is an error at once, and replies 503 until then.
  *
- *   api_server_open         listens; /health says 503
- *   api_server_serve        the model and its scheduler are there: replies
- *   api_server_drain        no new generations; those that are there end
- *   api_server_close        after the scheduler was closed
+ *   api_server_open            listens; /health says 503
+ *   api_server_serve           the model and its scheduler are there: replies
+ *   api_server_drain           new requests get 503; those that are there go on to their end
+ *   api_server_busy == 0       the scheduler has nothing of ours any more
+ *   api_server_hang_up         the port is closed, connections as soon as their reply is out
+ *   api_server_connections == 0
+ *   api_server_close           cuts what is left; then the scheduler may be closed
  */
 #ifndef BATON_SERVER_API_SERVER_H
 #define BATON_SERVER_API_SERVER_H
@@ -52,8 +55,11 @@ int api_server_open(const struct api_server_options *options, struct api_server 
 void api_server_serve(struct api_server *server, const struct served_model *model,
                       struct scheduler *scheduler, uint32_t bootstrap_port);
 void api_server_drain(struct api_server *server);
-uint32_t api_server_busy(const struct api_server *server); /* requests in it */
+uint32_t api_server_busy(struct api_server *server); /* requests in it */
+void api_server_hang_up(struct api_server *server);
+uint32_t api_server_connections(const struct api_server *server);
 uint16_t api_server_port(const struct api_server *server);
-void api_server_close(struct api_server *server); /* NULL is fine */
+/* Nothing may be busy: the scheduler must not deliver any more. NULL is fine. */
+void api_server_close(struct api_server *server);
 
 #endif

@@ -18,12 +18,13 @@ struct api_server {
     struct api_server_options options;
     struct http_server *http;
     struct work_pool *tokenizers;
+    struct work_pool *control; /* one thread, for what waits: /flush_cache */
     struct metrics metrics;
     uint64_t started_unix;
     FILE *trace;      /* NULL: none */
     uint64_t id_base; /* of the ids given to requests */
     _Atomic uint64_t id_next;
-    _Atomic uint32_t busy;
+    _Atomic uint32_t busy;         /* requests between api_enter and api_leave */
     _Atomic uint32_t prefill_next; /* whose turn it is */
 
     pthread_mutex_t clients_lock; /* of which loop has which client, not of the clients */
@@ -45,6 +46,16 @@ static inline bool api_ready(struct api_server *server)
     return atomic_load_explicit(&server->ready, memory_order_acquire);
 }
 
+/* A body up to this is read on the event loop: parsing and tokenising it takes some 100
+ * microseconds. A longer one goes to a tokenizer thread. */
+#define INLINE_BODY_MAX 4096u
+
+/* Every request that uses the scheduler, or a thread of a pool, is inside from the first to the
+ * second: shutting down waits for it. False: it was refused with 503, because the model is not there
+ * yet or because the worker goes. */
+bool api_enter(struct api_server *server, struct http_exchange *exchange);
+void api_leave(struct api_server *server);
+
 /* The loop's own client for calls to other workers; NULL: it cannot be made. Loop's thread. */
 struct http_client *api_client(struct api_server *server, struct http_loop *loop);
 
@@ -58,7 +69,7 @@ void api_error_write(struct json_writer *writer, const struct request_error *err
 void api_reply_json(struct api_server *server, struct http_exchange *exchange,
                     struct json_writer *writer);
 
-/* The endpoints, in api_info.c and api_tokenize.c; generation's are in reply.h. */
+/* The endpoints, in api_info.c, api_control.c and api_tokenize.c; generation's are in reply.h. */
 http_handler api_health, api_health_generate, api_models, api_server_info, api_model_info;
 http_handler api_get_load, api_loads, api_metrics, api_flush_cache, api_abort_request;
 http_handler api_tokenize, api_detokenize;

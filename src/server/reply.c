@@ -9,9 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-/* A body up to this is parsed and tokenised on the event loop: it takes some 100 microseconds. */
-#define INLINE_BODY_MAX 4096u
-
 static void reply_start(struct reply *reply);
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
@@ -35,7 +32,7 @@ static void reply_close(struct reply *reply)
         free(reply->prompts[i].text);
         generation_settings_release(&reply->prompts[i].settings);
     }
-    atomic_fetch_sub(&reply->server->busy, 1);
+    struct api_server *server = reply->server;
     json_writer_free(&reply->out);
     free(reply->choices);
     free(reply->prompts);
@@ -44,6 +41,7 @@ static void reply_close(struct reply *reply)
     free(reply->model_name);
     free(reply->body);
     free(reply);
+    api_leave(server);
 }
 
 static void choices_abort(struct reply *reply)
@@ -59,7 +57,8 @@ static void client_left(struct http_exchange *exchange, void *context)
     (void)exchange;
     reply->exchange = NULL;
     atomic_fetch_add(&reply->server->metrics.clients_left, 1);
-    LOG_DEBUG(server, "request %s: the client left", reply->id);
+    if (reply->choice_count) /* until then the name may be being read */
+        LOG_DEBUG(server, "request %s: the client left", reply->id);
     choices_abort(reply);
     if (reply->remote_pending) {
         remote_prefill_cancel(reply);
@@ -119,24 +118,13 @@ static void id_make(struct reply *reply)
              (unsigned long long)server->id_base, (unsigned long long)number);
 }
 
-static void not_ready_reply(struct api_server *server, struct http_exchange *exchange)
-{
-    struct request_error error = {0};
-    request_refuse(&error, 503, NULL,
-                   atomic_load(&server->draining) ? "the worker is shutting down"
-                                                  : "the model is being loaded");
-    api_reply_error(server, exchange, false, &error);
-}
-
 static void reply_begin(struct http_exchange *exchange, struct api_server *server,
                         const struct reply_format *format)
 {
     size_t length;
     const char *body = http_exchange_body(exchange, &length);
-    if (!api_ready(server) || atomic_load(&server->draining)) {
-        not_ready_reply(server, exchange);
+    if (!api_enter(server, exchange))
         return;
-    }
     struct reply *reply = calloc(1, sizeof(*reply));
     if (reply && length > INLINE_BODY_MAX)
         reply->body = malloc(length + 1);
@@ -144,9 +132,9 @@ static void reply_begin(struct http_exchange *exchange, struct api_server *serve
         struct request_error error = {.status = 503, .text = "out of memory"};
         free(reply);
         api_reply_error(server, exchange, false, &error);
+        api_leave(server);
         return;
     }
-    atomic_fetch_add(&server->busy, 1);
     reply->server = server;
     reply->format = format;
     reply->exchange = exchange;
@@ -367,9 +355,11 @@ static bool stream_held(struct reply *reply, const struct reply_choice *choice)
 static void stream_drained(struct http_exchange *exchange, void *context)
 {
     struct reply *reply = context;
-    for (uint32_t i = 0; i < reply->choice_count && reply->exchange == exchange; i++)
-        if (!reply->choices[i].finished)
-            reply->format->events(reply, &reply->choices[i]);
+    for (uint32_t i = 0; i < reply->choice_count && reply->exchange == exchange; i++) {
+        struct reply_choice *choice = &reply->choices[i];
+        if (!choice->finished && (choice->tokens.count || choice->finish))
+            reply->format->events(reply, choice);
+    }
 }
 
 static void stream_advance(struct reply *reply, struct reply_choice *choice)

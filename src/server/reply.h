@@ -127,7 +127,8 @@ struct reply {
 
     /* ---- the reply ---- */
     struct reply_choice *choices;
-    uint32_t choice_count, unfinished;
+    uint32_t choice_count; /* 0 while the body is being read */
+    uint32_t unfinished;
     uint64_t received_ns, created_unix;
     bool head_sent, failed;
     struct json_writer out;
