@@ -33,6 +33,7 @@ static const struct entry {
     {&serve_command, serve_main},
     {&prefill_command, prefill_main},
     {&decode_command, decode_main},
+    {&router_command, router_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
