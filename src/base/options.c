@@ -329,19 +329,22 @@ static bool option_is_called(const struct option *option, const char *name)
     return false;
 }
 
-static int option_find(const struct command *command, const char *word,
-                       const struct option **out, struct error err)
+static void option_name(const char *word, char name[OPTION_ITEM_BYTES])
+{
+    size_t length = strcspn(word + 2, "=");
+    snprintf(name, OPTION_ITEM_BYTES, "%.*s", (int)(length < 60 ? length : 60), word + 2);
+}
+
+const struct option *options_find(const struct command *command, const char *word)
 {
     char name[OPTION_ITEM_BYTES];
-    size_t length = strcspn(word, "=");
-    snprintf(name, sizeof(name), "%.*s", (int)(length < 60 ? length : 60), word);
-    for (uint32_t i = 0; i < command->option_count; i++) {
-        if (option_is_called(&command->options[i], name)) {
-            *out = &command->options[i];
-            return BATON_OK;
-        }
-    }
-    return option_unknown(command, name, err);
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    option_name(word, name);
+    for (uint32_t i = 0; i < command->option_count; i++)
+        if (option_is_called(&command->options[i], name))
+            return &command->options[i];
+    return NULL;
 }
 
 /* One option at argv[*index]; moves *index to the last word that was used. */
@@ -371,12 +374,14 @@ static int value_take(const struct option *option, int argc, char **argv, int *i
 static int option_take(const struct command *command, int argc, char **argv, int *index,
                        void *values, uint64_t *given, struct error err)
 {
-    const struct option *option = NULL;
-    int rc = option_find(command, argv[*index] + 2, &option, err);
-    if (rc)
-        return rc;
+    const struct option *option = options_find(command, argv[*index]);
+    if (!option) {
+        char name[OPTION_ITEM_BYTES];
+        option_name(argv[*index], name);
+        return option_unknown(command, name, err);
+    }
     *given |= 1ull << (option - command->options);
-    rc = value_take(option, argc, argv, index, values, err);
+    int rc = value_take(option, argc, argv, index, values, err);
     if (!rc && option->type == OPTION_REPEATED)
         second_take(option, argc, argv, index, values);
     return rc;

@@ -87,6 +87,9 @@ struct option_operands {
 int options_parse(const struct command *command, int argc, char **argv, void *values,
                   struct option_operands *operands, struct error err);
 
+/* The option that the word --name or --name=VALUE means, by any of its spellings; NULL: none. */
+const struct option *options_find(const struct command *command, const char *word);
+
 /* "usage: ..." and all options, wrapped to a terminal. */
 void options_help(const struct command *command, const char *program, FILE *out);
 

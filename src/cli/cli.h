@@ -22,7 +22,7 @@ extern const struct command bench_transfer_command, bench_poll_command, bench_de
 extern const struct command bench_order_command;
 extern const struct command info_command, demo_command, bootstrap_command;
 extern const struct command serve_command, prefill_command, decode_command, run_command;
-extern const struct command router_command;
+extern const struct command router_command, up_command;
 
 int bench_transfer_main(int argc, char **argv);
 int bench_poll_main(int argc, char **argv);
@@ -36,5 +36,6 @@ int prefill_main(int argc, char **argv);
 int decode_main(int argc, char **argv);
 int run_main(int argc, char **argv);
 int router_main(int argc, char **argv);
+int up_main(int argc, char **argv);
 
 #endif

@@ -30,6 +30,7 @@ static const struct entry {
     const struct command *command;
     int (*run)(int argc, char **argv);
 } entries[] = {
+    {&up_command, up_main},
     {&serve_command, serve_main},
     {&prefill_command, prefill_main},
     {&decode_command, decode_main},

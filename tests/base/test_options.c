@@ -312,6 +312,16 @@ static void test_man_text_cannot_become_a_request(void **state)
     free(text);
 }
 
+static void test_words_find_their_option(void **state)
+{
+    (void)state;
+    assert_ptr_equal(options_find(&command, "--pages"), &options[1]);
+    assert_ptr_equal(options_find(&command, "--pages=7"), &options[1]);
+    assert_null(options_find(&command, "--page"));
+    assert_null(options_find(&command, "pages"));
+    assert_null(options_find(&command, ""));
+}
+
 static void test_suggestions_are_near_or_absent(void **state)
 {
     static const char *const names[] = {"bench", "info", "demo", "bootstrap"};
@@ -338,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_help_says_everything_in_the_table),
         cmocka_unit_test(test_man_page_escapes_dashes),
         cmocka_unit_test(test_man_text_cannot_become_a_request),
+        cmocka_unit_test(test_words_find_their_option),
         cmocka_unit_test(test_suggestions_are_near_or_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
