@@ -22,6 +22,7 @@ extern const struct command bench_transfer_command, bench_poll_command, bench_de
 extern const struct command bench_order_command, bench_engine_command;
 extern const struct command info_command, demo_command, bootstrap_command;
 extern const struct command serve_command, prefill_command, decode_command, run_command;
+extern const struct command router_command, up_command;
 
 int bench_transfer_main(int argc, char **argv);
 int bench_poll_main(int argc, char **argv);
@@ -35,5 +36,7 @@ int serve_main(int argc, char **argv);
 int prefill_main(int argc, char **argv);
 int decode_main(int argc, char **argv);
 int run_main(int argc, char **argv);
+int router_main(int argc, char **argv);
+int up_main(int argc, char **argv);
 
 #endif

@@ -32,9 +32,11 @@ static const struct entry {
     const struct command *command;
     int (*run)(int argc, char **argv);
 } entries[] = {
+    {&up_command, up_main},
     {&serve_command, serve_main},
     {&prefill_command, prefill_main},
     {&decode_command, decode_main},
+    {&router_command, router_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},

@@ -209,10 +209,10 @@ static int worker_main(const struct command *command, enum worker_role role, int
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    const char *urls[OPTION_ITEMS_MAX];
+    const char *urls[OPTION_REPEATED_MAX];
     struct api_server_options api = api_options(&values, role);
     for (uint32_t i = 0; i < values.prefill_urls.count; i++)
-        urls[i] = values.prefill_urls.items[i];
+        urls[i] = values.prefill_urls.items[i].value;
     api.prefill_urls = urls;
     api.prefill_count = values.prefill_urls.count;
     if (api_server_open(&api, &server, ERROR_BUFFER(text)))

@@ -26,7 +26,7 @@ struct worker_values {
     /* ---- hand-overs ---- */
     const char *transfer_backend, *ib_device, *allow, *transfer_key, *transfer_host;
     uint32_t bootstrap_port, local_tokens, reserved_tokens, deadline;
-    struct option_strings prefill_urls;
+    struct option_repeated prefill_urls;
     const char *prefill_policy;
     bool verify, no_layerwise, no_optimistic, no_fallback;
 
@@ -161,7 +161,7 @@ struct worker_values {
                       .help = "Nothing is computed before decode has pages for it")
 
 #define WORKER_DECODE_OPTIONS                                                                  \
-    WORKER_OPTION("prefill", OPTION_STRINGS, prefill_urls, .value = "URL,..",                  \
+    WORKER_OPTION("prefill", OPTION_REPEATED, prefill_urls, .value = "URL",                    \
                   .help = "Prefill workers to ask when a request names none"),                 \
         WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY",      \
                       .initial = "round_robin", .choices = "round_robin|prefix",               \
