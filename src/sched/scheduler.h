@@ -29,7 +29,8 @@ struct transfer_options {
     const char *fingerprint; /* of the model */
     uint32_t deadline_ms;    /* of a room; 0: the library's */
     bool verify;             /* every page is proven by a sum */
-    bool layerwise;          /* send layers while later ones are computed */
+    bool fake;       /* nothing is sent: every room succeeds at once, with pages of nothing */
+    bool layerwise;  /* send layers while later ones are computed */
     bool optimistic; /* compute before decode has granted, if there is nothing else to do */
     bool fallback;   /* compute here what could not be handed over */
     uint32_t local_tokens;    /* decode computes prompts with fewer uncached tokens itself */
