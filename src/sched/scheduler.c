@@ -47,6 +47,11 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
                           struct error err)
 {
     scheduler->transfer = *options;
+    /* Who decodes prompts of others had better not compute them again. */
+    scheduler->planner.backups = (struct kv_backups){
+        .memory = &scheduler->memory,
+        .bytes_max = (uint64_t)scheduler->memory.books.pool->counts.pages *
+                     scheduler->memory.layout.page_stride * scheduler->memory.rank_count};
     if (!scheduler->transfer.reserved_tokens)
         scheduler->transfer.reserved_tokens = 512;
     int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
