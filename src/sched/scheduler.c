@@ -271,8 +271,10 @@ void scheduler_drain(struct scheduler *scheduler)
 
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
 {
-    struct flush_message flush = {.message = {.kind = MESSAGE_FLUSH_CACHE},
-                                  .deadline_ns = clock_now_ns() + timeout_ns};
+    uint64_t now = clock_now_ns();
+    struct flush_message flush = {
+        .message = {.kind = MESSAGE_FLUSH_CACHE},
+        .deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX};
     leave_message(scheduler, &flush.message);
     pthread_mutex_lock(&scheduler->lock);
     while (!flush.done)
