@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 BENCH ?= --peers
 export JOBS FUZZ_SECONDS WERROR SLOW
 
-.PHONY: all deps run test test-rdma asan tsan fuzz bench install format clean help
+.PHONY: all deps run demo test test-rdma asan tsan fuzz bench install format clean help
 
 all: deps ## dependencies, then build/release/baton and build/release/libbaton.so (the default)
 	scripts/build.sh release
@@ -17,6 +17,9 @@ deps: ## install what is missing to build, test and measure (BATON_SKIP_DEPS=1: 
 
 run: all ## the default model behind prefill, decode and router: an answer, and an address to try
 	@scripts/run.sh $(RUN)
+
+demo: all ## a hand-over between two processes, with progress and a verified result
+	build/release/baton demo
 
 test: deps ## everything, in minutes: tests, sanitizers, Python, proof (SLOW=1: slow ones too)
 	scripts/test.sh
