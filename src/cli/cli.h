@@ -16,7 +16,7 @@ bool cli_parse(const struct command *command, int argc, char **argv, void *value
 int cli_failed(const char *what, const char *sentence);
 
 extern const struct command bench_transfer_command, bench_poll_command, bench_death_command;
-extern const struct command bench_order_command, bench_engine_command;
+extern const struct command bench_order_command, bench_engine_command, bench_logits_command;
 extern const struct command info_command, demo_command, bootstrap_command;
 
 int bench_transfer_main(int argc, char **argv);
@@ -24,6 +24,7 @@ int bench_poll_main(int argc, char **argv);
 int bench_death_main(int argc, char **argv);
 int bench_order_main(int argc, char **argv);
 int bench_engine_main(int argc, char **argv);
+int bench_logits_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int bootstrap_main(int argc, char **argv);
