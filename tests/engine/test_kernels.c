@@ -502,6 +502,7 @@ static void test_attention_of_halves(void **state)
     const uint32_t dims[] = {16, 64, 80, 128}, tokens[] = {1, 3, 4, 30, 63, 64};
     struct attention_case *in = malloc(sizeof(*in));
     uint16_t keys[ATTENTION_TILE * DIM_MAX], values[ATTENTION_TILE * DIM_MAX];
+    const uint16_t *key_of[ATTENTION_TILE], *value_of[ATTENTION_TILE];
     assert_non_null(in);
     for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
         for (size_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++) {
@@ -522,10 +523,14 @@ static void test_attention_of_halves(void **state)
             reference->attend(queries, 2, 0.125f, in->keys, in->values, tokens[j], dims[i],
                               state_of, true);
             float expected_sum = states[0].sum;
+            for (uint32_t k = 0; k < tokens[j]; k++) {
+                key_of[k] = keys + k * dims[i];
+                value_of[k] = values + k * dims[i];
+            }
             for (uint32_t t = 0; t < table_count; t++) {
                 for (int q = 0; q < 2; q++)
                     states[q].weighted = found[q];
-                tables[t]->attend_half(queries, 2, 0.125f, keys, values, tokens[j], dims[i],
+                tables[t]->attend_half(queries, 2, 0.125f, key_of, value_of, tokens[j], dims[i],
                                        state_of, true);
                 for (int q = 0; q < 2; q++)
                     check_bits(tables[t], "attend_half", found[q], expected[q], dims[i]);

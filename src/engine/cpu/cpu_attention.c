@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K and V into their pages, and attention out of them. A tile of keys and values (64 positions
  * from a multiple of 64 on) is read from the pages once for up to ATTENTION_ROWS rows of a sequence
- * and all query heads of the KV head, as floats where they are many; then each query folds it into
- * its softmax.
+ * and all query heads of the KV head, or used where it is if they are few; then each query folds
+ * it into its softmax.
  *
  * What a row gets is the same whoever else is there: tiles begin at absolute positions, a row takes
  * exactly its own positions of its last tile, and keys and values always come from the page, rounded
@@ -43,15 +43,13 @@ static void load_elements(const struct cpu_device *cpu, enum page_element elemen
     }
 }
 
-/* Positions [begin, end) of one head's keys or values: as floats, or (`raw`) as they are. */
+/* Positions [begin, end) of one head's keys or values as floats. */
 static void load_positions(const struct cpu_device *cpu, const struct device_heads *heads,
                            const int32_t *pages, uint32_t layer, uint32_t kv, uint32_t head,
-                           uint32_t begin, uint32_t end, bool raw, void *to)
+                           uint32_t begin, uint32_t end, float *values)
 {
     const struct page_layout *layout = heads->layout;
     uint32_t per_page = layout->shape.tokens_per_page, dim = heads->head_dim;
-    uint32_t token_bytes = raw ? layout->head_bytes : dim * (uint32_t)sizeof(float);
-    char *out = to;
     while (begin < end) {
         uint32_t token = begin % per_page, count = per_page - token;
         if (count > end - begin)
@@ -60,14 +58,26 @@ static void load_positions(const struct cpu_device *cpu, const struct device_hea
                                                layer, kv, head, token);
         bool together = layout->token_stride == layout->head_bytes;
         uint32_t pieces = together ? 1 : count, tokens = together ? count : 1;
-        for (uint32_t i = 0; i < pieces; i++, out += tokens * token_bytes) {
-            const char *piece = from + i * layout->token_stride;
-            if (raw)
-                memcpy(out, piece, tokens * token_bytes);
-            else
-                load_elements(cpu, layout->shape.element, piece, tokens * dim, (float *)out);
-        }
+        for (uint32_t i = 0; i < pieces; i++, values += tokens * dim)
+            load_elements(cpu, layout->shape.element, from + i * layout->token_stride,
+                          tokens * dim, values);
         begin += count;
+    }
+}
+
+/* Where each of them is. */
+static void find_positions(const struct device_heads *heads, const int32_t *pages,
+                           uint32_t layer, uint32_t kv, uint32_t head, uint32_t begin,
+                           uint32_t end, const uint16_t **out)
+{
+    const struct page_layout *layout = heads->layout;
+    uint32_t per_page = layout->shape.tokens_per_page;
+    while (begin < end) {
+        uint32_t token = begin % per_page;
+        const char *from = page_layout_address(layout, heads->pages, pages[begin / per_page],
+                                               layer, kv, head, token);
+        for (; token < per_page && begin < end; token++, begin++, from += layout->token_stride)
+            *out++ = (const uint16_t *)(const void *)from;
     }
 }
 
@@ -155,25 +165,30 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
     const int32_t *pages = task->sequence->pages;
     uint32_t last = task->position + task->count;
     uint32_t end = begin + ATTENTION_TILE < last ? begin + ATTENTION_TILE : last;
-    bool raw = takes_halves(heads, task);
-    load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, raw, scratch->tile);
-    load_positions(cpu, heads, pages, layer, 1, task->head, begin, end, raw,
-                   scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
+    if (takes_halves(heads, task)) {
+        find_positions(heads, pages, layer, 0, task->head, begin, end, scratch->places);
+        find_positions(heads, pages, layer, 1, task->head, begin, end,
+                       scratch->places + ATTENTION_TILE);
+    } else {
+        load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
+        load_positions(cpu, heads, pages, layer, 1, task->head, begin, end,
+                       scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
+    }
     return end;
 }
 
 /* `tokens` positions of the tile into `count` queries. */
 static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
-                           const struct device_heads *heads, bool raw,
+                           const struct device_heads *heads, bool halves,
                            const float *const *queries, uint32_t count, uint32_t tokens,
                            struct attention_state *const *states, bool first)
 {
     uint32_t dim = heads->head_dim;
     const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
     float scale = 1.0f / sqrtf((float)dim);
-    if (raw)
-        cpu->kernels->attend_half(queries, count, scale, (const void *)keys,
-                                  (const void *)values, tokens, dim, states, first);
+    if (halves)
+        cpu->kernels->attend_half(queries, count, scale, scratch->places,
+                                  scratch->places + ATTENTION_TILE, tokens, dim, states, first);
     else
         cpu->kernels->attend(queries, count, scale, keys, values, tokens, dim, states, first);
 }
@@ -184,12 +199,12 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
                         uint32_t begin, uint32_t end)
 {
     uint32_t group = heads->q_heads / heads->kv_heads;
-    bool whole = task->position + 1 >= end, raw = takes_halves(heads, task);
+    bool whole = task->position + 1 >= end, halves = takes_halves(heads, task);
     uint32_t together = whole ? task->count : 1;
     for (uint32_t r = 0; r < task->count; r += together) {
         uint32_t limit = task->position + r + 1;
         if (limit > begin)
-            attend_queries(cpu, scratch, heads, raw, scratch->queries + r * group,
+            attend_queries(cpu, scratch, heads, halves, scratch->queries + r * group,
                            together * group, (limit < end ? limit : end) - begin,
                            scratch->state_of + r * group, begin == 0);
     }
