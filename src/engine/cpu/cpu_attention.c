@@ -149,7 +149,7 @@ struct attention_task {
 };
 
 /* So few queries meet the halves of the page: making floats of them would not pay. */
-#define HALF_QUERIES 8
+#define HALF_QUERIES 4
 
 static bool takes_halves(const struct device_heads *heads, const struct attention_task *task)
 {
