@@ -31,11 +31,14 @@ static const struct entry {
     int (*run)(int argc, char **argv);
 } entries[] = {
     {&serve_command, serve_main},
+    {&prefill_command, prefill_main},
+    {&decode_command, decode_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
     {&bench_order_command, bench_order_main},
+    {&bench_engine_command, bench_engine_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},

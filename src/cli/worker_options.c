@@ -106,9 +106,53 @@ static int pool_memory(const struct worker_values *values, const struct model_co
     return BATON_OK;
 }
 
-static int scheduler_make(const struct worker_values *values, struct worker *worker,
-                          struct error err)
+/* The bootstrap server's address as others on this machine and our own ranks call it. */
+static void bootstrap_address(const struct worker_values *values, const struct worker *worker,
+                              char *out, size_t size)
 {
+    bool any = strcmp(values->host, "0.0.0.0") == 0 || strcmp(values->host, "::") == 0;
+    bool bare_v6 = !any && strchr(values->host, ':') && values->host[0] != '[';
+    snprintf(out, size, bare_v6 ? "[%s]:%u" : "%s:%u", any ? "127.0.0.1" : values->host,
+             baton_bootstrap_port(worker->bootstrap));
+}
+
+static int transfer_make(const struct worker_values *values, enum worker_role role,
+                         struct worker *worker, char *address, size_t address_size,
+                         struct transfer_options *out, struct error err)
+{
+    bool any = strcmp(values->host, "0.0.0.0") == 0 || strcmp(values->host, "::") == 0;
+    *out = (struct transfer_options){
+        .host = values->transfer_host,
+        .bootstrap_allow = values->allow,
+        .backends =
+            strcmp(values->transfer_backend, "auto") == 0 ? NULL : values->transfer_backend,
+        .ib_device = values->ib_device,
+        .key = values->transfer_key,
+        .fingerprint = worker->model->fingerprint,
+        .deadline_ms = values->deadline * 1000,
+        .verify = values->verify,
+        .layerwise = !values->no_layerwise,
+        .optimistic = !values->no_optimistic,
+        .fallback = !values->no_fallback,
+        .local_tokens = values->local_tokens,
+        .reserved_tokens = values->reserved_tokens,
+    };
+    if (role != ROLE_PREFILL)
+        return BATON_OK;
+    int rc = baton_bootstrap_open(any ? NULL : values->host, values->bootstrap_port,
+                                  &worker->bootstrap, err.text, err.size);
+    if (rc)
+        return rc;
+    bootstrap_address(values, worker, address, address_size);
+    out->bootstrap = address;
+    return BATON_OK;
+}
+
+static int scheduler_make(const struct worker_values *values, enum worker_role role,
+                          struct worker *worker, struct error err)
+{
+    char address[128];
+    struct transfer_options transfer;
     struct scheduler_options options = {
         .tokens_per_page = values->page_tokens,
         .element = element_of(values->kv_type),
@@ -122,6 +166,10 @@ static int scheduler_make(const struct worker_values *values, struct worker *wor
         .prefix_cache = !values->no_cache,
     };
     int rc = pool_memory(values, &worker->model->config, &options.memory_bytes, err);
+    if (!rc && role != ROLE_MIXED) {
+        rc = transfer_make(values, role, worker, address, sizeof(address), &transfer, err);
+        options.transfer = &transfer;
+    }
     if (rc)
         return rc;
     return scheduler_open(worker->model->engine, worker->model->tokenizer, &options,
@@ -136,12 +184,14 @@ static void log_level_set(const char *name)
             baton_log_level(i);
 }
 
-int worker_open(const struct worker_values *values, const char *path, struct worker *out,
-                struct error err)
+int worker_open(const struct worker_values *values, enum worker_role role, const char *path,
+                struct worker *out, struct error err)
 {
     struct worker worker = {0};
     uint64_t shown = 0;
     log_level_set(values->log_level);
+    uint32_t tokens_max = values->chunk_tokens + values->max_running;
+    uint32_t rows_max = values->max_running + SCHEDULER_LOGITS;
     const struct served_model_options options = {
         .path = path,
         .name = values->served_name,
@@ -151,14 +201,14 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
             {
                 .rank_count = values->tp_size,
                 .threads = values->threads,
-                .tokens_max = values->chunk_tokens + values->max_running,
-                .logits_max = values->max_running + SCHEDULER_LOGITS,
+                .tokens_max = tokens_max,
+                .logits_max = rows_max < tokens_max ? rows_max : tokens_max,
                 .kernels = values->kernels,
             },
     };
     int rc = served_model_open(&options, worker_progress, &shown, &worker.model, err);
     if (!rc)
-        rc = scheduler_make(values, &worker, err);
+        rc = scheduler_make(values, role, &worker, err);
     if (rc) {
         worker_close(&worker);
         return rc;
@@ -170,6 +220,8 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
 void worker_close(struct worker *worker)
 {
     scheduler_close(worker->scheduler);
+    if (worker->bootstrap)
+        baton_bootstrap_close(worker->bootstrap);
     served_model_close(worker->model);
     *worker = (struct worker){0};
 }

@@ -23,6 +23,11 @@ struct worker_values {
     uint32_t port, http_threads;
     uint64_t body_max;
     bool incremental, no_reasoning, no_tools;
+    /* ---- hand-overs ---- */
+    const char *transfer_backend, *ib_device, *allow, *transfer_key, *transfer_host;
+    uint32_t bootstrap_port, local_tokens, reserved_tokens, deadline;
+    bool verify, no_layerwise, no_optimistic, no_fallback;
+
     bool ignored; /* flags that others have and that mean nothing here */
 };
 
@@ -115,17 +120,64 @@ struct worker_values {
                       .aliases = "trust-remote-code|skip-server-warmup|enable-cache-report",   \
                       .flags = OPTION_HIDDEN, .help = "Always so")
 
+#define WORKER_TRANSFER_OPTIONS                                                                \
+    WORKER_OPTION("bootstrap-port", OPTION_U32, bootstrap_port,                                \
+                  .aliases = "disaggregation-bootstrap-port", .value = "N", .initial = "8998", \
+                  .max = 65535,                                                                \
+                  .help =                                                                      \
+                      "Where prefill workers are found: a prefill worker listens on it, a "    \
+                      "decode worker takes it where a request names none"),                    \
+        WORKER_OPTION(                                                                         \
+            "transfer-backend", OPTION_STRING, transfer_backend,                               \
+            .aliases = "disaggregation-transfer-backend", .value = "B,..", .initial = "auto",  \
+            .help = "How pages travel: auto, or a list of shm, cma, tcp, verbs, ucx, "         \
+                    "fake in order of preference"),                                            \
+        WORKER_OPTION("ib-device", OPTION_STRING, ib_device,                                   \
+                      .aliases = "disaggregation-ib-device", .value = "NAME,..",               \
+                      .help = "RDMA devices. Without it: the fastest that are up"),            \
+        WORKER_OPTION("transfer-host", OPTION_STRING, transfer_host, .value = "HOST",          \
+                      .help = "Address for other workers. Without it: the one that reaches "   \
+                              "them"),                                                         \
+        WORKER_OPTION("transfer-key", OPTION_STRING, transfer_key, .value = "KEY",             \
+                      .help = "A secret that the other workers must know too"),                \
+        WORKER_OPTION("transfer-timeout", OPTION_U32, deadline, .value = "SECONDS",            \
+                      .initial = "300", .min = 1, .max = 86400,                                \
+                      .help = "A hand-over that takes longer has failed"),                     \
+        WORKER_OPTION("verify-transfer", OPTION_BOOL, verify,                                  \
+                      .help = "Every page is proven by a sum over its bytes")
+
+#define WORKER_PREFILL_OPTIONS                                                                \
+    WORKER_OPTION("no-layerwise", OPTION_BOOL, no_layerwise,                                  \
+                  .help = "Pages are sent when all layers are computed, not layer by layer"), \
+        WORKER_OPTION("no-optimistic", OPTION_BOOL, no_optimistic,                            \
+                      .help = "Nothing is computed before decode has pages for it")
+
+#define WORKER_DECODE_OPTIONS                                                                  \
+    WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",              \
+                  .initial = "64",                                                             \
+                  .help = "Prompts with fewer uncached tokens are computed here"),             \
+        WORKER_OPTION("num-reserved-decode-tokens", OPTION_U32, reserved_tokens, .value = "N", \
+                      .initial = "512", .min = 1,                                              \
+                      .help = "Tokens kept free for each prompt that is on its way"),          \
+        WORKER_OPTION("allow-bootstrap", OPTION_STRING, allow, .value = "CIDR,..",             \
+                      .initial = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,"        \
+                                 "169.254.0.0/16,::1/128,fc00::/7,fe80::/10",                  \
+                      .help = "Prefill workers that requests may name"),                       \
+        WORKER_OPTION("no-fallback", OPTION_BOOL, no_fallback,                                 \
+                      .help = "A failed hand-over is an error, not computed here")
+
 /* A model that is loaded and its scheduler. */
 struct worker {
     struct served_model *model;
     struct scheduler *scheduler;
+    baton_bootstrap *bootstrap; /* of a prefill worker */
 };
 
 /* The operand or --model-path; NULL, and it was said that there is none. */
 const char *worker_model_path(const struct worker_values *values,
                               const struct option_operands *operands, const char *command);
-int worker_open(const struct worker_values *values, const char *path, struct worker *out,
-                struct error err);
+int worker_open(const struct worker_values *values, enum worker_role role, const char *path,
+                struct worker *out, struct error err);
 void worker_close(struct worker *worker);
 
 /* A line on a terminal that says how far the loading is. */

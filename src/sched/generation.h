@@ -56,6 +56,19 @@ struct generation_output {
 typedef void generation_deliver(struct generation *generation,
                                 const struct generation_output *output);
 
+/* Where the other half of a generation is, when prefill and decode are apart. */
+enum handover_kind {
+    HANDOVER_NONE = 0,
+    HANDOVER_SEND, /* compute the prompt and its first token here, and send them; the generation
+                        finishes with LENGTH, and without tokens, when they have arrived */
+    HANDOVER_RECEIVE /* prompt and first token come from a prefill worker */
+};
+struct handover {
+    enum handover_kind kind;
+    uint64_t room;
+    char bootstrap[96]; /* "host:port" of the prefill side's bootstrap server */
+};
+
 struct generation_state; /* sched's own */
 
 struct generation {
@@ -80,6 +93,7 @@ struct generation {
     int32_t priority; /* higher goes first */
     struct prefix_key key;
     uint64_t deadline_ns; /* clock_now_ns; 0: none */
+    struct handover handover;
     generation_deliver *deliver;
     void *context; /* the maker's */
 

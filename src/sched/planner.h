@@ -63,6 +63,16 @@ const struct step_plan *planner_plan(struct planner *planner);
 void planner_computed(struct planner *planner, const struct step_piece *piece);
 void planner_token(struct generation_state *state, int32_t token);
 
+/* Leaves waiting or active; what it holds stays its own. */
+void planner_detach(struct planner *planner, struct generation_state *state);
+
+/* Its prompt is in its pages and its first token is known: it runs from the next step on. There is a
+ * place for it (active_count < max_running). */
+void planner_adopt(struct planner *planner, struct generation_state *state);
+
+/* Pages that those who are active are expected to need. */
+uint64_t planner_reserved(const struct planner *planner);
+
 /* It is over, wherever it stands. keep: what it computed may be shared. */
 void planner_remove(struct planner *planner, struct generation_state *state, bool keep);
 

@@ -2,12 +2,14 @@
 /* See scheduler.h. Here is what other threads call: opening and closing, and the messages that they leave
  * in the inbox. A message is pushed and the bell is rung; nothing here waits for the scheduler's
  * thread but flush_cache and close, and nothing here touches what that thread owns. */
+#include "limbo.h"
 #include "scheduler_parts.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +42,24 @@ static uint32_t context_of(const struct model_config *config,
     return context;
 }
 
+/* As many may be on their way as can run, and as many again. */
+static int open_transfers(struct scheduler *scheduler, const struct transfer_options *options,
+                          struct error err)
+{
+    scheduler->transfer = *options;
+    if (!scheduler->transfer.reserved_tokens)
+        scheduler->transfer.reserved_tokens = 512;
+    int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
+                             2 * scheduler->options.max_running, &scheduler->group, err);
+    if (!rc && options->layerwise) {
+        scheduler->stepper.watch = &scheduler->layer_watch;
+        rc =
+            layer_watch_open(&scheduler->layer_watch, scheduler->engine, scheduler->group.ranks,
+                             scheduler->group.layers, scheduler->options.max_running, err);
+    }
+    return rc;
+}
+
 static int open_parts(struct scheduler *scheduler, struct error err)
 {
     const struct scheduler_options *options = &scheduler->options;
@@ -52,8 +72,10 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     if (!rc)
         rc = planner_open(&scheduler->planner, &limits, &scheduler->memory.books, err);
     if (!rc)
-        rc = stepper_open(&scheduler->stepper, scheduler->engine, options->max_running,
-                          options->max_running + SCHEDULER_LOGITS, err);
+        rc = stepper_open(&scheduler->stepper, scheduler->engine, &scheduler->ends,
+                          options->max_running, options->max_running + SCHEDULER_LOGITS, err);
+    if (!rc && options->transfer)
+        rc = open_transfers(scheduler, options->transfer, err);
     return rc;
 }
 
@@ -74,7 +96,11 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 {
     if (bell_open(&scheduler->bell))
         return error_set(err, BATON_ESYSTEM, "scheduler: no eventfd: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int problem = pthread_create(&scheduler->thread, NULL, scheduler_thread, scheduler);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem) {
         bell_close(&scheduler->bell);
         return error_set(err, BATON_ESYSTEM, "scheduler: no thread: %s", strerror(problem));
@@ -82,8 +108,17 @@ static int start_thread(struct scheduler *scheduler, struct error err)
     return BATON_OK;
 }
 
+/* The library stops touching the pages when its managers are closed: then limbo is empty. */
+static void close_transfers(struct scheduler *scheduler)
+{
+    layer_watch_close(&scheduler->layer_watch);
+    limbo_abandon(&scheduler->limbo, &scheduler->memory.books);
+    rank_group_close(&scheduler->group);
+}
+
 static void close_parts(struct scheduler *scheduler)
 {
+    close_transfers(scheduler);
     byte_buffer_free(&scheduler->text);
     stepper_close(&scheduler->stepper);
     planner_close(&scheduler->planner);
@@ -181,12 +216,17 @@ int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
     int rc = generation_check(generation, &scheduler->limits, err);
     if (rc)
         return rc;
+    if (generation->handover.kind != HANDOVER_NONE && !scheduler->group.ranks)
+        return error_set(err, BATON_EINVAL, "this worker takes no part in hand-overs");
     rc = take_place(scheduler, err);
     if (rc)
         return rc;
     struct generation_state *state;
-    rc = generation_state_open(generation, scheduler->tokenizer,
-                               generation_limit(generation, &scheduler->limits),
+    /* Whoever sends a prompt draws its first token, and no other. */
+    uint32_t limit = generation->handover.kind == HANDOVER_SEND
+                         ? 1
+                         : generation_limit(generation, &scheduler->limits);
+    rc = generation_state_open(generation, scheduler->tokenizer, limit,
                                scheduler->options.tokens_per_page, &state, err);
     if (rc) {
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);

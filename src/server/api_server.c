@@ -109,8 +109,9 @@ void api_reply_error(struct api_server *server, struct http_exchange *exchange, 
     struct metrics *metrics = &server->metrics;
     atomic_fetch_add(error->status < 500 ? &metrics->replies_refused : &metrics->replies_failed,
                      1);
-    LOG_INFO(server, "%s %s: %d %s", http_exchange_method(exchange),
-             http_exchange_path(exchange), error->status, error->text);
+    const char *path = http_exchange_path(exchange);
+    LOG_AT(strcmp(path, "/health") == 0 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, server,
+           "%s %s: %d %s", http_exchange_method(exchange), path, error->status, error->text);
     api_error_write(&out, error);
     const char *bytes = out.failed ? fallback : out.out.bytes;
     size_t length = out.failed ? sizeof(fallback) - 1 : out.out.length;
@@ -135,6 +136,12 @@ void api_reply_json(struct api_server *server, struct http_exchange *exchange,
                             writer->out.length);
     }
     json_writer_free(writer);
+}
+
+const char *worker_role_name(enum worker_role role)
+{
+    static const char *const names[] = {"null", "prefill", "decode"};
+    return names[role];
 }
 
 /* ---- the server ----------------------------------------------------------------------------- */

@@ -16,6 +16,13 @@
 
 #include "net/http_server.h"
 
+enum worker_role {
+    ROLE_MIXED = 0, /* does both */
+    ROLE_PREFILL,   /* computes prompts and sends them away */
+    ROLE_DECODE     /* goes on with what it is sent */
+};
+const char *worker_role_name(enum worker_role role); /* SGLang's words: null, prefill, decode */
+
 struct api_server_options {
     const char *host;
     uint16_t port;
@@ -26,7 +33,8 @@ struct api_server_options {
     bool incremental_stream; /* /generate streams what is new rather than all until now */
     bool reasoning;          /* <think> is taken apart */
     bool tools;              /* and so are calls */
-    const char *role;        /* "null" (SGLang's word for no disaggregation) */
+    enum worker_role role;
+    uint32_t bootstrap_port; /* of a room whose request names none */
     uint32_t max_running, tp_size, chunk_tokens;
 };
 

@@ -40,6 +40,7 @@ static void reply_close(struct reply *reply)
     free(reply->choices);
     free(reply->prompts);
     free(reply->cache_key);
+    reply_rooms_free(&reply->rooms);
     free(reply->model_name);
     free(reply->body);
     free(reply);
@@ -239,6 +240,7 @@ static bool choices_open(struct reply *reply)
         for (uint32_t k = 0; k < reply->prompts[i].settings.n; k++, index++) {
             reply->choices[index].index = index;
             choice_fill(reply, &reply->choices[index], &reply->prompts[i], k);
+            reply_rooms_apply(reply, index, &reply->choices[index].generation.handover);
             reply->choices[index].last_delivery = delivery_open(&reply->choices[index]);
             if (!reply->choices[index].last_delivery)
                 request_refuse(&reply->error, 503, NULL, "out of memory");

@@ -33,6 +33,12 @@ struct token_records {
     size_t top_count, top_capacity;
 };
 
+/* Where the other half of a request is: "bootstrap_host", "bootstrap_port" and "bootstrap_room", each
+ * one value or one for every choice. A single room is counted up over the choices. */
+struct reply_rooms {
+    json_t *hosts, *ports, *rooms; /* NULL: not given */
+};
+
 struct reply_prompt {
     struct token_list tokens;
     char *text; /* for echo; NULL: not wanted or not known */
@@ -106,6 +112,7 @@ struct reply {
     int64_t logprob_start; /* -1: of no prompt token */
     int32_t priority;
     char *cache_key;
+    struct reply_rooms rooms;
     bool tools, reasoning; /* of a chat: to be taken apart */
     struct reply_prompt *prompts;
     uint32_t prompt_count;
@@ -132,6 +139,11 @@ void reply_prompt_ids(struct reply *reply, struct reply_prompt *prompt, const js
                       const char *field);
 /* stream, stream_options, priority, cache_salt, extra_key, rid, model. */
 void reply_common_read(struct reply *reply, const struct request_reader *reader);
+
+/* reply_rooms.c: says where choice `index` of reply->choice_count is handed over. False: refused. */
+void reply_rooms_read(struct reply *reply, const struct request_reader *reader);
+bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out);
+void reply_rooms_free(struct reply_rooms *rooms);
 
 /* Sends reply->out as one event ("data: ...\n\n") and empties it. */
 void reply_event(struct reply *reply);
