@@ -256,6 +256,9 @@ typedef struct baton_manager_options {
     uint32_t max_sge;      /* verbs: gather entries per work request; 0: the device's */
     uint32_t verify;  /* 1: sums of all bytes are compared before SUCCESS (tests, doubts) */
     uint32_t verbose; /* 1: one line per room to stderr */
+    /* receivers: a prefill group that cannot be reached is given up after; 0: match_timeout_ms */
+    uint32_t reach_timeout_ms;
+    uint32_t reserved;
 } baton_manager_options;
 #define BATON_MANAGER_OPTIONS_INIT                   \
     {                                                \

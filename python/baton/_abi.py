@@ -151,6 +151,8 @@ class ManagerOptions(Structure):
         ("max_sge", c_uint32),
         ("verify", c_uint32),
         ("verbose", c_uint32),
+        ("reach_timeout_ms", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -46,7 +46,8 @@ struct generation_state {
     struct message message; /* MESSAGE_SUBMIT; first, so that it can be found from it */
     struct generation *generation;
     enum generation_phase phase;
-    uint64_t arrival; /* a number */
+    uint64_t arrival;    /* a number */
+    uint64_t log_number; /* of its record */
 
     int32_t *tokens;
     uint32_t token_count, computed, generated;

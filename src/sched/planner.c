@@ -249,9 +249,11 @@ static bool plan_chunked(struct planner *planner, struct step_room *room)
     uint32_t tokens = wanted < fit ? wanted : (uint32_t)fit;
     if (tokens == 0)
         return false;
+    uint32_t had = state->hold.count;
     bool grown = kv_hold_grow(books, &state->hold,
                               pages_for(state->computed + tokens, books->tokens_per_page));
     BATON_ASSERT(grown);
+    room->reserved -= state->hold.count - had;
     add_piece(planner, state, tokens, room);
     return planner->chunked == NULL;
 }
@@ -349,22 +351,28 @@ static bool admit(struct planner *planner, struct generation_state *state,
 }
 
 /* Retracted ones are let in one after the other, and nobody else before they are all in. Of the rest a
- * smaller one may pass one that does not fit, but not forever. */
+ * smaller one may pass one that does not fit, but not forever: `passes` is how often the most patient
+ * of those who were refused can still be passed. */
 static void plan_admissions(struct planner *planner, struct step_room *room)
 {
     bool retracted = planner->waiting.retracted.count > 0;
-    struct generation_state *state =
-        retracted ? planner->waiting.retracted.first : planner->waiting.fresh.first;
-    uint32_t refused = 0;
-    while (state && refused < SCAN_MAX && !planner->chunked && room->tokens > 0 &&
-           planner->active_count < planner->limits.max_running) {
-        struct generation_state *next = state->next;
-        if (!admit(planner, state, room)) {
-            if (retracted || state->overtaken >= OVERTAKES_MAX)
-                return;
-            refused++;
+    struct generation_state *next,
+        *state = retracted ? planner->waiting.retracted.first : planner->waiting.fresh.first;
+    uint32_t refused = 0, passes = OVERTAKES_MAX;
+    for (; state && refused < SCAN_MAX && passes > 0; state = next) {
+        next = state->next;
+        if (planner->chunked || room->tokens == 0 ||
+            planner->active_count == planner->limits.max_running)
+            return;
+        if (admit(planner, state, room)) {
+            passes -= refused > 0;
+            continue;
         }
-        state = next;
+        if (retracted)
+            return;
+        refused++;
+        if (OVERTAKES_MAX - state->overtaken < passes)
+            passes = OVERTAKES_MAX - state->overtaken;
     }
 }
 
@@ -392,7 +400,9 @@ void planner_computed(struct planner *planner, const struct step_piece *piece)
 {
     struct generation_state *state = piece->state;
     state->computed += piece->tokens;
-    if (state->phase == PHASE_PREFILL && !state->pinned)
+    if (state->phase == PHASE_PREFILL &&
+        (!state->pinned || kv_hold_is_first(planner->books, &state->hold, key_of(state),
+                                            state->tokens, state->computed)))
         share_computed(planner, state);
 }
 

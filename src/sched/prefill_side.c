@@ -52,6 +52,7 @@ static void arrived(struct scheduler *scheduler, struct generation_state *state)
 {
     baton_timeline timeline;
     group_room_timeline(state->room, &timeline);
+    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline);
     scheduler_count_transfer(scheduler, &timeline, state->sent_ns - state->began_ns);
     scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
 }
@@ -60,13 +61,17 @@ void prefill_advance(struct scheduler *scheduler, struct generation_state *state
 {
     if (room == BATON_FAILED)
         room_failed(scheduler, state);
-    else if (state->phase == PHASE_BOOTSTRAP && room >= BATON_WAITING_FOR_INPUT)
+    else if (state->phase == PHASE_BOOTSTRAP && room >= BATON_WAITING_FOR_INPUT) {
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_GRANTED);
         enter_queue(scheduler, state);
-    else if (state->phase == PHASE_INFLIGHT && room == BATON_SUCCESS)
+    } else if (state->phase == PHASE_INFLIGHT && room == BATON_SUCCESS)
         arrived(scheduler, state);
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
+
+/* So many tokens take long enough to send some of their layers before the last one is computed. */
+#define LAYERWISE_TOKENS 256u
 
 /* Pages up to `whole` have all layers. What the library refuses (a room that has failed meanwhile) is
  * seen when the room is looked at. */
@@ -81,12 +86,28 @@ static void send_whole(struct scheduler *scheduler, struct generation_state *sta
     if (state->room->layerwise)
         for (uint32_t rank = 0; rank < scheduler->group.ranks; rank++)
             group_room_layers(state->room, rank, scheduler->group.layers);
-    state->pinned = false;
 }
 
 static bool sends(const struct generation_state *state)
 {
     return state->room && state->room->sends;
+}
+
+/* The pages that the piece completes are told to the library now, and layer by layer what is in them.
+ * They must stay the same pages from now on. */
+static void name_pages(struct scheduler *scheduler, const struct step_piece *piece)
+{
+    struct generation_state *state = piece->state;
+    uint32_t end = state->computed + piece->tokens;
+    uint32_t pages = end == state->token_count ? state->hold.count
+                                               : end / scheduler->memory.books.tokens_per_page;
+    if (pages == state->pages_sent ||
+        group_room_send(state->room, state->hold.pages + state->pages_sent,
+                        pages - state->pages_sent))
+        return; /* it has failed: that is seen when it is looked at */
+    state->pages_sent = pages;
+    state->pinned = true;
+    layer_watch_add(&scheduler->layer_watch, state->room);
 }
 
 void prefill_before_step(struct scheduler *scheduler, const struct step_plan *plan)
@@ -96,6 +117,9 @@ void prefill_before_step(struct scheduler *scheduler, const struct step_plan *pl
         uint32_t whole = state->computed / scheduler->memory.books.tokens_per_page;
         if (sends(state) && whole > state->pages_sent)
             send_whole(scheduler, state, whole);
+        if (sends(state) && state->room->layerwise &&
+            plan->pieces[i].tokens >= LAYERWISE_TOKENS)
+            name_pages(scheduler, &plan->pieces[i]);
     }
 }
 

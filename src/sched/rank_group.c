@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Who sent us the request thinks that the prefill worker lives: if it does not answer, it is gone. */
+#define REACH_TIMEOUT_MS 800
+
 /* ---- notes ---------------------------------------------------------------------------------- */
 
 void handover_note_write(struct handover_note *note, const struct token_choice *choice,
@@ -139,6 +142,7 @@ static int manager_open(struct rank_group *group, const struct kv_memory *memory
     manager.tls_key = options->tls_key;
     manager.tls_ca = options->tls_ca;
     manager.deadline_ms = options->deadline_ms;
+    manager.reach_timeout_ms = REACH_TIMEOUT_MS;
     manager.verify = options->verify;
     return baton_manager_open(&manager, &group->managers[rank], err.text, err.size);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +49,15 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
     scheduler->transfer = *options;
     if (!scheduler->transfer.reserved_tokens)
         scheduler->transfer.reserved_tokens = 512;
-    return rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
-                           2 * scheduler->options.max_running, &scheduler->group, err);
+    int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
+                             2 * scheduler->options.max_running, &scheduler->group, err);
+    if (!rc && options->layerwise) {
+        scheduler->stepper.watch = &scheduler->layer_watch;
+        rc =
+            layer_watch_open(&scheduler->layer_watch, scheduler->engine, scheduler->group.ranks,
+                             scheduler->group.layers, scheduler->options.max_running, err);
+    }
+    return rc;
 }
 
 static int open_parts(struct scheduler *scheduler, struct error err)
@@ -64,8 +72,8 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     if (!rc)
         rc = planner_open(&scheduler->planner, &limits, &scheduler->memory.books, err);
     if (!rc)
-        rc = stepper_open(&scheduler->stepper, scheduler->engine, options->max_running,
-                          options->max_running + SCHEDULER_LOGITS, err);
+        rc = stepper_open(&scheduler->stepper, scheduler->engine, &scheduler->ends,
+                          options->max_running, options->max_running + SCHEDULER_LOGITS, err);
     if (!rc && options->transfer)
         rc = open_transfers(scheduler, options->transfer, err);
     return rc;
@@ -88,7 +96,11 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 {
     if (bell_open(&scheduler->bell))
         return error_set(err, BATON_ESYSTEM, "scheduler: no eventfd: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int problem = pthread_create(&scheduler->thread, NULL, scheduler_thread, scheduler);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem) {
         bell_close(&scheduler->bell);
         return error_set(err, BATON_ESYSTEM, "scheduler: no thread: %s", strerror(problem));
@@ -99,6 +111,7 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 /* The library stops touching the pages when its managers are closed: then limbo is empty. */
 static void close_transfers(struct scheduler *scheduler)
 {
+    layer_watch_close(&scheduler->layer_watch);
     limbo_abandon(&scheduler->limbo, &scheduler->memory.books);
     rank_group_close(&scheduler->group);
 }
@@ -110,6 +123,7 @@ static void close_parts(struct scheduler *scheduler)
     stepper_close(&scheduler->stepper);
     planner_close(&scheduler->planner);
     kv_memory_close(&scheduler->memory);
+    request_log_close(&scheduler->log);
     pthread_cond_destroy(&scheduler->answered);
     pthread_mutex_destroy(&scheduler->lock);
     free(scheduler);
@@ -132,7 +146,9 @@ int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,
     mpsc_init(&scheduler->inbox);
     pthread_mutex_init(&scheduler->lock, NULL);
     pthread_cond_init(&scheduler->answered, NULL);
-    rc = open_parts(scheduler, err);
+    rc = request_log_open(&scheduler->log)
+             ? error_set(err, BATON_ENOMEM, "no memory for a log of requests")
+             : open_parts(scheduler, err);
     if (!rc) {
         set_limits(scheduler);
         scheduler_publish(scheduler);
@@ -258,4 +274,9 @@ bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
         pthread_cond_wait(&scheduler->answered, &scheduler->lock);
     pthread_mutex_unlock(&scheduler->lock);
     return flush.flushed;
+}
+
+bool scheduler_request(struct scheduler *scheduler, const char *rid, struct request_record *out)
+{
+    return request_log_find(&scheduler->log, rid, out);
 }

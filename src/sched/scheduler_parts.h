@@ -6,7 +6,9 @@
 
 #include "generation_check.h"
 #include "kv_memory.h"
+#include "layer_watch.h"
 #include "rank_group.h"
+#include "request_log.h"
 #include "scheduler.h"
 #include "stepper.h"
 
@@ -60,6 +62,7 @@ struct scheduler {
     pthread_mutex_t lock; /* of what follows; never held for longer than a copy */
     pthread_cond_t answered;
     struct scheduler_stats published;
+    struct request_log log; /* has a lock of its own */
 
     /* Owner: the scheduler's thread. */
     struct kv_memory memory;
@@ -73,6 +76,7 @@ struct scheduler {
     /* Hand-overs; all zero without them. Owner: the scheduler's thread. */
     struct transfer_options transfer; /* its strings are not kept */
     struct rank_group group;
+    struct layer_watch layer_watch;
     struct generation_state *handing_first, *handing_last; /* those with a room */
     struct generation_state *landed_first, *landed_last;   /* PHASE_LANDED, in order */
     struct limbo *limbo;

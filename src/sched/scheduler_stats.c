@@ -96,9 +96,10 @@ void scheduler_publish(struct scheduler *scheduler)
 
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out)
 {
+    /* First, so that idle means that the rest is as of the last step. */
+    uint64_t started = atomic_load_explicit(&scheduler->step_started_ns, memory_order_acquire);
     pthread_mutex_lock(&scheduler->lock);
     *out = scheduler->published;
     pthread_mutex_unlock(&scheduler->lock);
-    out->step_started_ns =
-        atomic_load_explicit(&scheduler->step_started_ns, memory_order_relaxed);
+    out->step_started_ns = started;
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,10 @@ void scheduler_finish(struct scheduler *scheduler, struct generation_state *stat
           how->reason ? how->reason : "the request has ended");
     if (!state->admitted)
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
+    if (choice && state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
+    request_log_finish(&scheduler->log, state->log_number, how->finish, how->reason,
+                       state->cached_tokens, state->generated);
     scheduler->counts.aborted += how->finish == GENERATION_ABORTED;
     scheduler->counts.failed += how->finish == GENERATION_FAILED;
     state->generation->state = NULL;
@@ -176,6 +181,7 @@ static void take_message(struct scheduler *scheduler, struct message *message)
     case MESSAGE_SUBMIT: {
         struct generation_state *state = (struct generation_state *)message;
         scheduler->counts.requests++;
+        state->log_number = request_log_add(&scheduler->log, state->generation);
         expect_deadline(scheduler, state);
         if (is_flagged(scheduler, state, NULL)) /* its abort may have been looked for already */
             atomic_store_explicit(&scheduler->aborts, true, memory_order_relaxed);
@@ -260,52 +266,40 @@ bool scheduler_accept(struct scheduler *scheduler, struct generation_state *stat
         scheduler_finish(scheduler, state, choice, &how);
         return false;
     }
+    if (state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
     answer_deliver(state, choice, &scheduler->text, &how);
     return true;
 }
 
-/* All of its tokens are computed: the next one. Returns how many there were. */
-static uint32_t take_token(struct scheduler *scheduler, struct generation_state *state,
-                           float *row)
+/* Its next token is drawn. */
+static void take_token(struct scheduler *scheduler, struct generation_state *state,
+                       const struct token_choice *choice)
 {
-    struct token_choice choice;
-    struct stepper *stepper = &scheduler->stepper;
-    int rc = stepper_pick(stepper, &scheduler->ends, state, row, &choice);
-    if (rc) {
-        scheduler_fail(scheduler, state, rc, stepper->reason);
-        return 0;
-    }
     if (state->room)
-        prefill_token(scheduler, state, &choice);
+        prefill_token(scheduler, state, choice);
     else
-        scheduler_accept(scheduler, state, &choice);
-    return 1;
+        scheduler_accept(scheduler, state, choice);
 }
 
-static uint32_t take_piece(struct scheduler *scheduler, const struct step_piece *piece,
-                           const struct stepper_failure *failure, float *rows)
+static void take_result(struct scheduler *scheduler, const struct step_piece *piece,
+                        const struct stepper_result *result)
 {
     struct generation_state *state = piece->state;
-    struct stepper *stepper = &scheduler->stepper;
-    if (failure->error) {
-        scheduler_fail(scheduler, state, failure->error, failure->reason);
-        return 0;
+    if (result->error) {
+        scheduler_fail(scheduler, state, result->error, result->reason);
+        return;
     }
-    int rc = stepper_rate(stepper, piece, rows);
-    if (rc) {
-        scheduler_fail(scheduler, state, rc, stepper->reason);
-        return 0;
-    }
+    bool prompt = state->phase == PHASE_PREFILL;
     planner_computed(&scheduler->planner, piece);
-    if (state->computed < state->token_count) {
-        prefill_computed(scheduler, state);
-        return 0;
-    }
-    if (state->limit == 0) {
+    if (prompt && state->computed == state->token_count)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_COMPUTED);
+    if (result->picked)
+        take_token(scheduler, state, &result->choice);
+    else if (state->computed == state->token_count) /* of whom no token was wanted */
         scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
-        return 0;
-    }
-    return take_token(scheduler, state, rows + (size_t)(piece->rows - 1) * stepper->vocab_size);
+    else
+        prefill_computed(scheduler, state);
 }
 
 /* Until somebody rings, a room changes, or the earliest deadline passes. */
@@ -331,15 +325,29 @@ static void fail_stuck(struct scheduler *scheduler)
     struct wait_queue *waiting = &scheduler->planner.waiting;
     struct generation_state *state =
         waiting->retracted.first ? waiting->retracted.first : waiting->fresh.first;
-    scheduler_fail(scheduler, state, BATON_ELIMIT,
-                   "the KV cache has no room for it, though nothing runs");
+    struct sequence_load load = generation_state_load(state);
+    char reason[160];
+    snprintf(
+        reason, sizeof(reason),
+        "it needs %u pages of the KV cache; nothing runs, and still only %u of %u can be had",
+        admission_need(&load, 1, scheduler->options.tokens_per_page),
+        kv_books_available(&scheduler->memory.books),
+        scheduler->memory.books.pool->counts.pages);
+    scheduler_fail(scheduler, state, BATON_ELIMIT, reason);
+}
+
+static void log_retraction(const struct scheduler *scheduler, const struct step_plan *plan)
+{
+    const struct planner *planner = &scheduler->planner;
+    if (plan->retracted)
+        LOG_INFO(sched, "the kv cache is full: retracted %u, running %u, new token ratio %.3f",
+                 plan->retracted, planner->active_count, planner->ratio.now);
 }
 
 static void run_step(struct scheduler *scheduler)
 {
     uint64_t started = clock_now_ns();
     uint32_t tokens = 0;
-    atomic_store_explicit(&scheduler->step_started_ns, started, memory_order_relaxed);
     const struct step_plan *plan = planner_plan(&scheduler->planner);
     atomic_fetch_sub_explicit(&scheduler->queued, plan->admitted, memory_order_relaxed);
     if (plan->count == 0 && handover_pending(scheduler)) {
@@ -350,14 +358,15 @@ static void run_step(struct scheduler *scheduler)
         fail_stuck(scheduler);
         return;
     }
+    log_retraction(scheduler, plan);
+    for (uint32_t i = plan->decoding; i < plan->count; i++)
+        request_log_mark(&scheduler->log, plan->pieces[i].state->log_number, MOMENT_ADMITTED);
     prefill_before_step(scheduler, plan);
-    stepper_compute(&scheduler->stepper, plan);
-    float *rows = scheduler->stepper.logits;
+    stepper_run(&scheduler->stepper, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct step_piece *piece = &plan->pieces[i];
-        size_t size = (size_t)piece->rows * scheduler->stepper.vocab_size;
-        tokens += take_piece(scheduler, piece, &scheduler->stepper.failures[i], rows);
-        rows += size;
+        const struct stepper_result *result = &scheduler->stepper.results[i];
+        tokens += result->picked;
+        take_result(scheduler, &plan->pieces[i], result);
     }
     scheduler_count_step(scheduler, tokens, clock_now_ns() - started);
 }
@@ -391,6 +400,8 @@ void *scheduler_thread(void *context)
     pthread_setname_np(pthread_self(), "baton-sched");
     /* The bell is answered before anything is looked at, so that whoever rings later wakes us. */
     for (;;) {
+        atomic_store_explicit(&scheduler->step_started_ns, clock_now_ns(),
+                              memory_order_relaxed);
         read_inbox(scheduler);
         if (atomic_load_explicit(&scheduler->closing, memory_order_acquire))
             break;

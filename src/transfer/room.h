@@ -139,6 +139,7 @@ struct room {
     uint32_t deadline_ms, init_deadline_ms;
     char abort_text[WIRE_TEXT_MAX];
     int abort_code;
+    uint64_t reach_ns; /* receiver: a peer in trouble is given up then */
 
     /* owner: link thread */
     struct room *live_next, **live_slot;

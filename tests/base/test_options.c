@@ -18,6 +18,7 @@ struct values {
     const char *layout;
     struct option_strings backends;
     struct option_numbers sizes;
+    double ratio;
     struct option_repeated peers;
 };
 
@@ -34,6 +35,7 @@ static const struct option options[] = {
      .min = 2,
      .help = "Pages"},
     {.name = "bytes",
+     .aliases = "memory|num-bytes",
      .type = OPTION_U64,
      .offset = offsetof(struct values, bytes),
      .value = "N",
@@ -59,6 +61,12 @@ static const struct option options[] = {
      .initial = "shm,tcp",
      .choices = "shm|cma|tcp",
      .help = "Backends"},
+    {.name = "ratio",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, ratio),
+     .value = "X",
+     .initial = "0.25",
+     .help = "Ratio"},
     {.name = "sizes",
      .type = OPTION_NUMBERS,
      .offset = offsetof(struct values, sizes),
@@ -143,6 +151,46 @@ static void test_last_one_counts(void **state)
     assert_int_equal(values.backends.count, 1);
     assert_string_equal(values.backends.items[0], "tcp");
     assert_false(values.json);
+}
+
+static void test_aliases_are_the_option(void **state)
+{
+    struct values values;
+    (void)state;
+    assert_int_equal(parse(&values, "--memory 9K"), 0);
+    assert_int_equal(values.bytes, 9216);
+    assert_int_equal(parse(&values, "--bytes 8 --num-bytes=7"), 0);
+    assert_int_equal(values.bytes, 7);
+    refuses("--memory", "option --bytes needs a value: --bytes N");
+    refuses("--memory|num-bytes 7",
+            "unknown option --memory|num-bytes (--help lists those of \"try\")");
+    refuses("--num-bytes 2048G", "--bytes: 2048G is too large, the most is 1099511627776");
+}
+
+static void test_numbers_with_a_fraction(void **state)
+{
+    static const struct {
+        const char *line;
+        double value;
+    } cases[] = {{"", 0.25},
+                 {"--ratio 1", 1},
+                 {"--ratio=0.5", 0.5},
+                 {"--ratio 1e-3", 1e-3},
+                 {"--ratio .75", 0.75},
+                 {"--ratio 0", 0}};
+    struct values values;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(parse(&values, cases[i].line), 0);
+        assert_true(values.ratio == cases[i].value);
+    }
+    assert_int_equal(parse(&values, "--ratio -1"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio much"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio 1x"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio="), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio nan"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio inf"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio 1e999"), BATON_EINVAL);
 }
 
 static void test_operands_and_the_double_dash(void **state)
@@ -285,6 +333,7 @@ static void test_help_says_everything_in_the_table(void **state)
     assert_non_null(
         strstr(text, "  --peer URL [PORT]\n        Peers. May be given several times.\n"));
     assert_non_null(strstr(text, "One of: shm|cma|tcp. Default: shm,tcp."));
+    assert_non_null(strstr(text, "Bytes. Also --memory, --num-bytes."));
     for (uint32_t i = 0; i < command.option_count; i++)
         assert_non_null(strstr(text, options[i].name));
     free(text);
@@ -339,6 +388,8 @@ int main(void)
         cmocka_unit_test(test_defaults_are_parsed),
         cmocka_unit_test(test_both_spellings_of_a_value),
         cmocka_unit_test(test_last_one_counts),
+        cmocka_unit_test(test_aliases_are_the_option),
+        cmocka_unit_test(test_numbers_with_a_fraction),
         cmocka_unit_test(test_operands_and_the_double_dash),
         cmocka_unit_test(test_help_wins_over_mistakes),
         cmocka_unit_test(test_mistakes_are_explained),

@@ -5,6 +5,8 @@
 #include "model/test_tokenizer_files.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ const struct rig_options rig_defaults = {
     .chunk_tokens = 64,
     .ranks = 1,
     .prefix_cache = true,
+    .conservativeness = 1,
 };
 
 /* ---- the rig -------------------------------------------------------------------------------- */
@@ -66,12 +69,12 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         .pages = options->pages,
         .tokens_per_page = PAGE_TOKENS,
         .element = PAGE_ELEMENT_F16,
-        .order = PAGE_ORDER_BY_LAYER,
+        .order = PAGE_ORDER_DEFAULT,
         .rank_count = options->ranks,
         .max_running = options->max_running,
         .max_queued = options->max_queued,
         .chunk_tokens = options->chunk_tokens,
-        .conservativeness = 1,
+        .conservativeness = options->conservativeness,
         .prefix_cache = options->prefix_cache,
     };
     memset(rig, 0, sizeof(*rig));
@@ -85,13 +88,21 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         fail_msg("%s", text);
 }
 
+void rig_wait_idle(struct rig *rig, struct scheduler_stats *stats)
+{
+    for (;;) {
+        scheduler_stats(rig->scheduler, stats);
+        if (!stats->step_started_ns && !stats->running && !stats->waiting)
+            return;
+        sched_yield();
+    }
+}
+
 /* When everybody is gone, no page is used or locked: all are free, or cached and evictable. */
 void rig_close_scheduler(struct rig *rig)
 {
     struct scheduler_stats stats;
-    do /* the last delivery comes a little before the last publication */
-        scheduler_stats(rig->scheduler, &stats);
-    while (stats.running || stats.waiting || stats.step_started_ns);
+    rig_wait_idle(rig, &stats);
     assert_int_equal(stats.pages.used, 0);
     assert_int_equal(stats.pages.locked, 0);
     assert_int_equal(stats.pages.free + stats.pages.cached, stats.pages.pages);

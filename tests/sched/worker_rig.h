@@ -26,6 +26,7 @@
 struct rig_options {
     uint32_t pages, max_running, max_queued, chunk_tokens, ranks;
     bool prefix_cache;
+    float conservativeness;
     uint32_t engine_tokens; /* 0: as many as the scheduler asks for */
     int32_t poisoned_token; /* its embedding is not a number; 0: none */
 };
@@ -41,6 +42,8 @@ struct rig {
 
 /* `golden` is the folder of the tokenizers' golden files. */
 void rig_open(struct rig *rig, const char *golden, const struct rig_options *options);
+/* What is left when the last delivery has been made and all is published. */
+void rig_wait_idle(struct rig *rig, struct scheduler_stats *stats);
 void rig_close_scheduler(struct rig *rig); /* checks that all pages came back */
 void rig_close(struct rig *rig);
 

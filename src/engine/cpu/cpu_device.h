@@ -20,8 +20,8 @@ struct device_activations {
     bool values_wanted;         /* by a matrix; `values` may be there as working memory only */
 };
 
-#define MATMUL_ROWS 64   /* rows of one panel at a time: their sums stay in the cache */
-#define ATTENTION_ROWS 8 /* queries of one head that share a tile of keys and values */
+#define MATMUL_ROWS 64    /* rows of one panel at a time: their sums stay in the cache */
+#define ATTENTION_ROWS 32 /* queries of one head that share a tile of keys and values */
 
 /* What a thread needs for itself. */
 struct cpu_scratch {

@@ -4,7 +4,9 @@
  *
  *   row 0 output 0 | row 0 output 1 | row 1 output 0 | row 1 output 1
  *
- * The tile is 4 rows by 8 outputs. Everything else is as in kernels_neon.c. */
+ * Many rows meet weights that were made ready, in tiles of 4 rows by 8 outputs; few rows meet the
+ * packed weights, in tiles of up to 8 rows by 4 outputs. Both tiles have eight whole sums and eight
+ * float sums: as many as the registers hold. Everything else is as in kernels_neon.c. */
 #include "cpu_kernels.h"
 #include "lanes_neon.h"
 #include "neon_weights.h"
@@ -14,23 +16,51 @@
 #include "float_kernels.inc"
 
 /* ---- weights ready for use -------------------------------------------------------------------
- * The quants are [4 groups of 8 inputs][8 pairs of outputs][2 outputs][8 inputs]. */
+ * The quants are [4 eights of inputs][8 pairs of outputs][2 outputs][8 inputs]. The numbers of a
+ * pair of outputs are there twice, once for each of two rows. */
+
+#define EIGHTS (PACKED_BLOCK / 8)
+
+/* Inputs 8e .. 8e+7 of outputs 4c .. 4c+3, as two pairs. */
+static ALWAYS_INLINE int8x16x2_t two_pairs(enum packed_format format, const uint8_t *quants,
+                                           int e, int c)
+{
+    int32x4_t first = vreinterpretq_s32_s8(neon_quant_vector(format, quants, 2 * e, c));
+    int32x4_t second = vreinterpretq_s32_s8(neon_quant_vector(format, quants, 2 * e + 1, c));
+    return (int8x16x2_t){{vreinterpretq_s8_s32(vzip1q_s32(first, second)),
+                          vreinterpretq_s8_s32(vzip2q_s32(first, second))}};
+}
+
+/* The numbers of four outputs, as two pairs. */
+static ALWAYS_INLINE float32x4x2_t twice(float32x4_t four)
+{
+    float64x2_t pairs = vreinterpretq_f64_f32(four);
+    return (float32x4x2_t){{vreinterpretq_f32_f64(vzip1q_f64(pairs, pairs)),
+                            vreinterpretq_f32_f64(vzip2q_f64(pairs, pairs))}};
+}
+
+static ALWAYS_INLINE void store_twice(float *to, float32x4_t four)
+{
+    float32x4x2_t pairs = twice(four);
+    vst1q_f32(to, pairs.val[0]);
+    vst1q_f32(to + 4, pairs.val[1]);
+}
 
 static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_t *block,
                                          uint32_t count, struct ready_block *out)
 {
     for (uint32_t b = 0; b < count; b++, block += neon_block_bytes(format), out++) {
         const uint8_t *quants = neon_quants(format, block);
-        neon_prepare_scales(format, block, out);
-        for (int g = 0; g < 4; g++) {
-            for (int c = 0; c < PANEL_VECTORS; c++) {
-                int32x4_t first =
-                    vreinterpretq_s32_s8(neon_quant_vector(format, quants, 2 * g, c));
-                int32x4_t second =
-                    vreinterpretq_s32_s8(neon_quant_vector(format, quants, 2 * g + 1, c));
-                int8_t *to = out->quants + 128 * g + 32 * c;
-                vst1q_s8(to, vreinterpretq_s8_s32(vzip1q_s32(first, second)));
-                vst1q_s8(to + 16, vreinterpretq_s8_s32(vzip2q_s32(first, second)));
+        for (int c = 0; c < PANEL_VECTORS; c++) {
+            store_twice(out->scale + 8 * c, neon_scale(format, block, 0, c));
+            if (format == PACKED_Q8_HALF_BLOCKS)
+                store_twice(out->other + 8 * c, neon_scale(format, block, 1, c));
+            if (block_kind_of(format) == BLOCK_MINIMA)
+                store_twice(out->other + 8 * c, neon_minimum(format, block, c));
+            for (int e = 0; e < EIGHTS; e++) {
+                int8x16x2_t pairs = two_pairs(format, quants, e, c);
+                vst1q_s8(out->quants + 128 * e + 32 * c, pairs.val[0]);
+                vst1q_s8(out->quants + 128 * e + 32 * c + 16, pairs.val[1]);
             }
         }
     }
@@ -49,29 +79,11 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
     }
 }
 
-/* ---- pairs of rows by 8 outputs --------------------------------------------------------------
+/* ---- 4 rows by 8 outputs of ready weights ----------------------------------------------------
  * `pairs` (of rows) and `kind` are constants at every call. */
 
 #define OUTPUT_PAIRS 4
 #define ROW_PAIRS (GROUP_ROWS / 2)
-
-/* 16 inputs, from `half` on. */
-static ALWAYS_INLINE void tile_half(const int8_t *quants, const struct quant_group *group,
-                                    const int half, const uint32_t pairs,
-                                    int32x4_t whole[ROW_PAIRS][OUTPUT_PAIRS])
-{
-    for (uint32_t p = 0; p < pairs; p++) {
-        int64x2_t row0 = vreinterpretq_s64_s8(vld1q_s8(group->quants[2 * p] + 16 * half));
-        int64x2_t row1 = vreinterpretq_s64_s8(vld1q_s8(group->quants[2 * p + 1] + 16 * half));
-        int8x16_t first = vreinterpretq_s8_s64(vzip1q_s64(row0, row1));
-        int8x16_t second = vreinterpretq_s8_s64(vzip2q_s64(row0, row1));
-        for (int c = 0; c < OUTPUT_PAIRS; c++) {
-            const int8_t *from = quants + 256 * half + 16 * c;
-            whole[p][c] = vmmlaq_s32(whole[p][c], first, vld1q_s8(from));
-            whole[p][c] = vmmlaq_s32(whole[p][c], second, vld1q_s8(from + 128));
-        }
-    }
-}
 
 static ALWAYS_INLINE void tile_clear(int32x4_t whole[ROW_PAIRS][OUTPUT_PAIRS],
                                      const uint32_t pairs)
@@ -81,24 +93,21 @@ static ALWAYS_INLINE void tile_clear(int32x4_t whole[ROW_PAIRS][OUTPUT_PAIRS],
             whole[p][c] = vdupq_n_s32(0);
 }
 
-/* The numbers of two outputs, once for each row. */
-static ALWAYS_INLINE float32x4_t two_outputs(const float *of)
+/* Eights [begin, end) of the inputs. */
+static ALWAYS_INLINE void tile_whole(const int8_t *quants, const struct quant_group *group,
+                                     const int begin, const int end, const uint32_t pairs,
+                                     int32x4_t whole[ROW_PAIRS][OUTPUT_PAIRS])
 {
-    float32x2_t two = vld1_f32(of);
-    return vcombine_f32(two, two);
-}
-
-/* The numbers of two rows, each once for each output. */
-static ALWAYS_INLINE float32x4_t two_rows(const float *of)
-{
-    float32x4_t all = vld1q_f32(of);
-    return vzip1q_f32(all, all);
-}
-
-static ALWAYS_INLINE float32x4_t two_last_rows(const float *of)
-{
-    float32x4_t all = vld1q_f32(of);
-    return vzip2q_f32(all, all);
+    for (int e = begin; e < end; e++) {
+        int8x16_t rows[ROW_PAIRS];
+        for (uint32_t p = 0; p < pairs; p++)
+            rows[p] = vld1q_s8(group->quants + 64 * p + 16 * e);
+        for (int c = 0; c < OUTPUT_PAIRS; c++) {
+            int8x16_t outputs = vld1q_s8(quants + 128 * e + 16 * c);
+            for (uint32_t p = 0; p < pairs; p++)
+                whole[p][c] = vmmlaq_s32(whole[p][c], rows[p], outputs);
+        }
+    }
 }
 
 static ALWAYS_INLINE void tile_add(const float *scale, const struct quant_group *group,
@@ -106,11 +115,11 @@ static ALWAYS_INLINE void tile_add(const float *scale, const struct quant_group 
                                    int32x4_t whole[ROW_PAIRS][OUTPUT_PAIRS],
                                    float32x4_t sum[ROW_PAIRS][OUTPUT_PAIRS])
 {
-    for (uint32_t p = 0; p < pairs; p++) {
-        float32x4_t rows = p ? two_last_rows(group->scale) : two_rows(group->scale);
-        for (int c = 0; c < OUTPUT_PAIRS; c++)
+    for (int c = 0; c < OUTPUT_PAIRS; c++) {
+        float32x4_t outputs = vld1q_f32(scale + 4 * c);
+        for (uint32_t p = 0; p < pairs; p++)
             sum[p][c] = vfmaq_f32(sum[p][c], vcvtq_f32_s32(whole[p][c]),
-                                  vmulq_f32(two_outputs(scale + 2 * c), rows));
+                                  vmulq_f32(outputs, vld1q_f32(group->scale + 4 * p)));
     }
 }
 
@@ -118,16 +127,26 @@ static ALWAYS_INLINE void tile_add_minima(const float *minimum, const struct qua
                                           const uint32_t pairs,
                                           float32x4_t sum[ROW_PAIRS][OUTPUT_PAIRS])
 {
-    for (uint32_t p = 0; p < pairs; p++) {
-        float32x4_t rows = p ? two_last_rows(group->scaled_sum) : two_rows(group->scaled_sum);
-        for (int c = 0; c < OUTPUT_PAIRS; c++)
-            sum[p][c] = vfmaq_f32(sum[p][c], two_outputs(minimum + 2 * c), rows);
+    for (int c = 0; c < OUTPUT_PAIRS; c++) {
+        float32x4_t outputs = vld1q_f32(minimum + 4 * c);
+        for (uint32_t p = 0; p < pairs; p++)
+            sum[p][c] = vfmaq_f32(sum[p][c], outputs, vld1q_f32(group->scaled_sum + 4 * p));
     }
 }
 
-static ALWAYS_INLINE void tile_store(float32x2_t two, float *to, bool add)
+static ALWAYS_INLINE void store_four(float *to, float32x4_t four, bool add)
 {
-    vst1_f32(to, add ? vadd_f32(vld1_f32(to), two) : two);
+    vst1q_f32(to, add ? vaddq_f32(vld1q_f32(to), four) : four);
+}
+
+/* Two rows of two pairs of outputs; the second row where there is one. */
+static ALWAYS_INLINE void store_pairs(panel_sums *sums, uint32_t rows, uint32_t column,
+                                      float32x4_t first, float32x4_t second, bool add)
+{
+    float64x2_t a = vreinterpretq_f64_f32(first), b = vreinterpretq_f64_f32(second);
+    store_four(sums[0] + column, vreinterpretq_f32_f64(vzip1q_f64(a, b)), add);
+    if (rows > 1)
+        store_four(sums[1] + column, vreinterpretq_f32_f64(vzip2q_f64(a, b)), add);
 }
 
 static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_block *weight,
@@ -142,24 +161,22 @@ static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_bl
             sum[p][c] = vdupq_n_f32(0.0f);
     for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
         const int8_t *quants = weight->quants + 8 * column;
+        const float *scale = weight->scale + 2 * column, *other = weight->other + 2 * column;
         tile_clear(whole, pairs);
-        tile_half(quants, group, 0, pairs, whole);
+        tile_whole(quants, group, 0, EIGHTS / 2, pairs, whole);
         if (kind == BLOCK_HALVES) {
-            tile_add(weight->scale[0] + column, group, pairs, whole, sum);
+            tile_add(scale, group, pairs, whole, sum);
             tile_clear(whole, pairs);
         }
-        tile_half(quants, group, 1, pairs, whole);
-        tile_add(weight->scale[kind == BLOCK_HALVES] + column, group, pairs, whole, sum);
+        tile_whole(quants, group, EIGHTS / 2, EIGHTS, pairs, whole);
+        tile_add(kind == BLOCK_HALVES ? other : scale, group, pairs, whole, sum);
         if (kind == BLOCK_MINIMA)
-            tile_add_minima(weight->minimum + column, group, pairs, sum);
+            tile_add_minima(other, group, pairs, sum);
     }
-    for (uint32_t p = 0; p < pairs; p++) {
-        for (int c = 0; c < OUTPUT_PAIRS; c++) {
-            tile_store(vget_low_f32(sum[p][c]), sums[2 * p] + column + 2 * c, add);
-            if (2 * p + 1 < rows)
-                tile_store(vget_high_f32(sum[p][c]), sums[2 * p + 1] + column + 2 * c, add);
-        }
-    }
+    for (uint32_t p = 0; p < pairs; p++)
+        for (uint32_t c = 0; c < OUTPUT_PAIRS; c += 2)
+            store_pairs(sums + 2 * p, rows - 2 * p, column + 2 * c, sum[p][c], sum[p][c + 1],
+                        add);
 }
 
 static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
@@ -191,6 +208,140 @@ static void multiply(enum block_kind kind, const struct ready_block *weight, uin
         multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
 }
 
+/* ---- up to 8 rows by 4 outputs of packed weights ----------------------------------------------
+ * The quants are unpacked into registers and meet all rows there. `format` and `pairs` are
+ * constants at every call. */
+
+#define DIRECT_PAIRS 4
+#define DIRECT_ROWS 12 /* from here on it is cheaper to make a panel ready */
+
+static ALWAYS_INLINE void direct_add(float32x4_t scale, const struct quant_group *const *of,
+                                     const uint32_t pairs, int32x4_t whole[DIRECT_PAIRS][2],
+                                     float32x4_t sum[DIRECT_PAIRS][2])
+{
+    float32x4x2_t outputs = twice(scale);
+    for (uint32_t p = 0; p < pairs; p++) {
+        float32x4_t rows = vld1q_f32(of[p / 2]->scale + 4 * (p % 2));
+        for (int i = 0; i < 2; i++) {
+            sum[p][i] = vfmaq_f32(sum[p][i], vcvtq_f32_s32(whole[p][i]),
+                                  vmulq_f32(outputs.val[i], rows));
+            whole[p][i] = vdupq_n_s32(0);
+        }
+    }
+}
+
+static ALWAYS_INLINE void direct_add_minima(float32x4_t minimum,
+                                            const struct quant_group *const *of,
+                                            const uint32_t pairs,
+                                            float32x4_t sum[DIRECT_PAIRS][2])
+{
+    float32x4x2_t outputs = twice(minimum);
+    for (uint32_t p = 0; p < pairs; p++) {
+        float32x4_t rows = vld1q_f32(of[p / 2]->scaled_sum + 4 * (p % 2));
+        for (int i = 0; i < 2; i++)
+            sum[p][i] = vfmaq_f32(sum[p][i], outputs.val[i], rows);
+    }
+}
+
+/* Four passes go over a panel, one for each vector of outputs: each brings a part of what comes
+ * after it. */
+static ALWAYS_INLINE void direct_prefetch(enum packed_format format, const uint8_t *block,
+                                          uint32_t blocks, int c)
+{
+    const uint32_t lines = (neon_block_bytes(format) + 63) / 64;
+    for (uint32_t line = (uint32_t)c; line < lines; line += PANEL_VECTORS)
+        __builtin_prefetch(block + blocks * neon_block_bytes(format) + 64 * line, 0, 0);
+}
+
+/* Outputs 4c .. 4c+3. */
+static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *weight,
+                                      uint32_t blocks, const struct quant_group *groups,
+                                      uint32_t group_stride, const uint32_t pairs,
+                                      uint32_t rows, int c, panel_sums *sums, bool add)
+{
+    float32x4_t sum[DIRECT_PAIRS][2];
+    int32x4_t whole[DIRECT_PAIRS][2];
+    for (uint32_t p = 0; p < pairs; p++) {
+        sum[p][0] = sum[p][1] = vdupq_n_f32(0.0f);
+        whole[p][0] = whole[p][1] = vdupq_n_s32(0);
+    }
+    for (uint32_t b = 0; b < blocks; b++, weight += neon_block_bytes(format), groups++) {
+        const struct quant_group *of[2] = {groups, groups + group_stride};
+        const uint8_t *quants = neon_quants(format, weight);
+        direct_prefetch(format, weight, blocks, c);
+        for (int e = 0; e < EIGHTS; e++) {
+            int8x16x2_t outputs = two_pairs(format, quants, e, c);
+            for (uint32_t p = 0; p < pairs; p++) {
+                int8x16_t two = vld1q_s8(of[p / 2]->quants + 64 * (p % 2) + 16 * e);
+                whole[p][0] = vmmlaq_s32(whole[p][0], two, outputs.val[0]);
+                whole[p][1] = vmmlaq_s32(whole[p][1], two, outputs.val[1]);
+            }
+            if (format == PACKED_Q8_HALF_BLOCKS && e == EIGHTS / 2 - 1)
+                direct_add(neon_scale(format, weight, 0, c), of, pairs, whole, sum);
+        }
+        direct_add(neon_scale(format, weight, format == PACKED_Q8_HALF_BLOCKS, c), of, pairs,
+                   whole, sum);
+        if (block_kind_of(format) == BLOCK_MINIMA)
+            direct_add_minima(neon_minimum(format, weight, c), of, pairs, sum);
+    }
+    for (uint32_t p = 0; p < pairs; p++)
+        store_pairs(sums + 2 * p, rows - 2 * p, 4 * (uint32_t)c, sum[p][0], sum[p][1], add);
+}
+
+/* Up to 8 rows. */
+static ALWAYS_INLINE void direct_format(enum packed_format format, const uint8_t *weight,
+                                        uint32_t blocks, const struct quant_group *groups,
+                                        uint32_t group_stride, uint32_t rows, panel_sums *sums,
+                                        bool add)
+{
+#define DIRECT_TILE(pairs) \
+    direct_tile(format, weight, blocks, groups, group_stride, pairs, rows, c, sums, add)
+    for (int c = 0; c < PANEL_VECTORS; c++) {
+        switch ((rows + 1) / 2) {
+        case 1: DIRECT_TILE(1); break;
+        case 2: DIRECT_TILE(2); break;
+        case 3: DIRECT_TILE(3); break;
+        default: DIRECT_TILE(4); break;
+        }
+    }
+#undef DIRECT_TILE
+}
+
+static void direct_rows(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                        const struct quant_group *groups, uint32_t group_stride, uint32_t rows,
+                        panel_sums *sums, bool add)
+{
+#define DIRECT_FORMAT(name)                                                         \
+    case name:                                                                      \
+        direct_format(name, weight, blocks, groups, group_stride, rows, sums, add); \
+        return;
+    switch (format) {
+        DIRECT_FORMAT(PACKED_Q4_CENTRED)
+        DIRECT_FORMAT(PACKED_Q4_HALF)
+        DIRECT_FORMAT(PACKED_Q4_FLOAT)
+        DIRECT_FORMAT(PACKED_Q8_HALF)
+        DIRECT_FORMAT(PACKED_Q8_FLOAT)
+    default:
+        direct_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, groups, group_stride, rows, sums,
+                      add);
+    }
+#undef DIRECT_FORMAT
+}
+
+static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    if (rows == 1) {
+        neon_multiply_row(format, weight, blocks, activations, 0, sums[0], add);
+        return;
+    }
+    for (uint32_t r = 0; r < rows; r += 2 * DIRECT_PAIRS)
+        direct_rows(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                    group_stride, rows - r < 2 * DIRECT_PAIRS ? rows - r : 2 * DIRECT_PAIRS,
+                    sums + r, add);
+}
+
 const struct cpu_kernels cpu_kernels_i8mm = {
     .name = "i8mm",
     .norm = norm,
@@ -198,7 +349,8 @@ const struct cpu_kernels cpu_kernels_i8mm = {
     .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
-    .multiply_row = neon_multiply_row,
+    .direct_rows = DIRECT_ROWS,
+    .multiply_direct = multiply_direct,
     .multiply_float = multiply_float,
     .rotate_halves = rotate_halves,
     .rotate_pairs = rotate_pairs,
