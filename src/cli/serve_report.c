@@ -12,14 +12,11 @@ static void row_print(FILE *out, const char *name, struct serve_series *series)
             figures.p50, figures.p90, figures.p99, figures.max);
 }
 
-void serve_report_print(struct serve_result *result, FILE *out)
+static void figures_print(struct serve_result *result, FILE *out)
 {
     struct serve_stats *stats = &result->stats;
     double seconds = result->seconds > 0 ? result->seconds : 1e-9;
     bool limited = stats->slo_ttft_ms || stats->slo_tpot_ms;
-    fprintf(out, "%u requests in %.2f s: %u answered, %u errors%s\n", result->sent,
-            result->seconds, stats->completed, stats->errors,
-            result->interrupted ? ", interrupted" : "");
     fprintf(out, "  %-22s %10.2f requests/s\n", "throughput", stats->completed / seconds);
     fprintf(out, "  %-22s %10.2f tokens/s (%llu)\n", "prompts",
             (double)stats->prompt_tokens / seconds, (unsigned long long)stats->prompt_tokens);
@@ -34,6 +31,16 @@ void serve_report_print(struct serve_result *result, FILE *out)
     row_print(out, "per token (TPOT)", &stats->tpot);
     row_print(out, "between tokens (ITL)", &stats->itl);
     row_print(out, "whole answer (E2E)", &stats->e2e);
+}
+
+void serve_report_print(struct serve_result *result, FILE *out)
+{
+    struct serve_stats *stats = &result->stats;
+    fprintf(out, "%u requests in %.2f s: %u answered, %u errors%s\n", result->sent,
+            result->seconds, stats->completed, stats->errors,
+            result->interrupted ? ", interrupted" : "");
+    if (stats->completed)
+        figures_print(result, out);
     if (stats->shorter)
         fprintf(out, "%u answers had fewer tokens than asked for\n", stats->shorter);
     for (uint32_t i = 0; i < stats->reason_count; i++)
