@@ -66,7 +66,8 @@ BATON_API const char *baton_version(void);
     X(BATON_EUNMATCHED, -15, "the other side does not know the room") \
     X(BATON_EUNREACHABLE, -16, "no backend reaches the peer")         \
     X(BATON_ECORRUPT, -17, "bytes did not arrive intact")             \
-    X(BATON_EUNSUPPORTED, -18, "not supported")
+    X(BATON_EUNSUPPORTED, -18, "not supported")                       \
+    X(BATON_EDECLINED, -19, "the other side does without it")
 
 enum baton_error {
     BATON_OK = 0,
@@ -255,6 +256,9 @@ typedef struct baton_manager_options {
     uint32_t max_sge;      /* verbs: gather entries per work request; 0: the device's */
     uint32_t verify;  /* 1: sums of all bytes are compared before SUCCESS (tests, doubts) */
     uint32_t verbose; /* 1: one line per room to stderr */
+    /* receivers: a prefill group that cannot be reached is given up after; 0: match_timeout_ms */
+    uint32_t reach_timeout_ms;
+    uint32_t reserved;
 } baton_manager_options;
 #define BATON_MANAGER_OPTIONS_INIT                   \
     {                                                \
@@ -435,6 +439,10 @@ BATON_API int baton_receiver_init(baton_receiver *receiver,
 
 BATON_API int baton_receiver_poll(const baton_receiver *receiver);
 BATON_API int baton_receiver_abort(baton_receiver *receiver, const char *reason);
+
+/* An abort that is nobody's fault: the receiver makes the pages itself. Both rooms end FAILED with
+ * EDECLINED, so that prefill can tell it from trouble. */
+BATON_API int baton_receiver_decline(baton_receiver *receiver, const char *reason);
 BATON_API int baton_receiver_failure(const baton_receiver *receiver, char *text,
                                      size_t text_size);
 

@@ -48,6 +48,7 @@ ERRORS: dict[int, str] = {
     -16: "BATON_EUNREACHABLE",
     -17: "BATON_ECORRUPT",
     -18: "BATON_EUNSUPPORTED",
+    -19: "BATON_EDECLINED",
 }
 
 
@@ -150,6 +151,8 @@ class ManagerOptions(Structure):
         ("max_sge", c_uint32),
         ("verify", c_uint32),
         ("verbose", c_uint32),
+        ("reach_timeout_ms", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -346,6 +349,7 @@ QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_receiver_init": (c_int, (_handle, POINTER(ReceiverInitOptions))),
     "baton_receiver_poll": (c_int, (_handle,)),
     "baton_receiver_abort": (c_int, (_handle, c_char_p)),
+    "baton_receiver_decline": (c_int, (_handle, c_char_p)),
     "baton_receiver_failure": (c_int, (_handle, c_char_p, c_size_t)),
     "baton_receiver_fenced": (c_int, (_handle,)),
     "baton_receiver_timeline": (c_int, (_handle, POINTER(Timeline))),

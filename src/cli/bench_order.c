@@ -77,6 +77,7 @@ const struct command bench_order_command = {
         "over pools in each order, with small and huge pages, beside per-layer pools.\n\n"
         "  layer      [page][layer][k|v][head][token][dim]\n"
         "  head       [page][head][layer][k|v][token][dim]\n"
+        "  paired     [page][layer][head][k|v][token][dim]\n"
         "  per-layer  a pool for each layer's K and V: [page][head][token][dim]",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
@@ -189,7 +190,7 @@ static int plan_table(const struct values *values, const struct order_shape *sha
 
 /* ---- in attention ------------------------------------------------------------------------ */
 
-static const char *const kernel_names[KERNELS] = {"attention", "read only"};
+static const char *const kernel_names[KERNELS] = {"engine", "attention", "read only"};
 
 static void attention_print(const struct values *values,
                             const struct attention_question *question,

@@ -5,7 +5,8 @@
 
 #include "bench_pages.h"
 
-#define ORDER_TOKENS 16u /* in a page */
+#define ORDER_TOKENS 16u         /* in a page */
+#define ORDER_SEQUENCE_PAGES 64u /* 1,024 tokens of context */
 
 struct order_shape {
     const char *name;
@@ -47,7 +48,8 @@ int order_count(const struct order_question *question, struct order_count *out,
 /* ---- bench_order_attention.c: in attention ---- */
 
 enum attention_kernel {
-    KERNEL_ATTEND,
+    KERNEL_ENGINE, /* the engine's own, on this processor */
+    KERNEL_ATTEND, /* a plain one */
     KERNEL_READ, /* the same addresses, one addition for eight elements: the memory's share alone */
     KERNELS
 };
@@ -72,5 +74,17 @@ struct attention_answer {
 /* All orders must give the same bits: ECORRUPT when not. */
 int attention_measure(const struct attention_question *question, struct attention_answer *out,
                       struct error err);
+
+/* ---- bench_order_engine.c: in the engine's attention ---- */
+
+struct engine_attention;
+
+int engine_attention_open(const struct order_shape *shape, uint32_t sequences,
+                          struct engine_attention **out, struct error err);
+void engine_attention_close(struct engine_attention *self); /* NULL is fine */
+/* `pages` has ORDER_SEQUENCE_PAGES for each sequence; base_bytes: of one K or V pool of a layer, 0:
+ * all are in one. */
+uint64_t engine_attention_step(struct engine_attention *self, const baton_layout *order,
+                               uint64_t base_bytes, uint8_t *memory, const int32_t *pages);
 
 #endif

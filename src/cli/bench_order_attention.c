@@ -6,8 +6,9 @@
  *           scores of `group` query heads, running maximum, weighted sum of V
  *
  * The arithmetic is the same for all orders and every number is read once, so that what differs is
- * where it lies. A second kernel only reads: a machine that computes faster than ours, or with more
- * threads on the same memory, lies between the two. K and V are bf16, which every machine unpacks with a shift: two bytes an element,
+ * where it lies. Three kernels: the engine's own (bench_order_engine.c), a plain one, and one that
+ * only reads: a machine that computes faster than ours, or with more threads on the same memory,
+ * lies between the last two. K and V are bf16, which every machine unpacks with a shift: two bytes an element,
  * as f16 has. The pools of all orders hold the same numbers, each in its place, and so the results
  * must be the same bits.
  *
@@ -27,7 +28,6 @@
 #define GROUP \
     4u /* query heads in the four lanes of a vector; a smaller group leaves lanes idle */
 #define DIM_MAX 128u
-#define SEQUENCE_PAGES 64u /* 1,024 tokens of context */
 #define ROUNDS_MAX 100u
 #define HUGE_BYTES (2ull << 20)
 
@@ -183,7 +183,7 @@ INLINE void head_attend(const struct head_view *view, const int32_t *pages, uint
                         const float4 *q, struct running *state)
 {
     *state = (struct running){.top = splat(-1e30f)};
-    for (uint32_t i = 0; i < SEQUENCE_PAGES; i++) {
+    for (uint32_t i = 0; i < ORDER_SEQUENCE_PAGES; i++) {
         float4 scores[ORDER_TOKENS];
         uint64_t at = (uint64_t)pages[i] * view->page_stride;
         tile_scores(q, view->k + at, dim, scores);
@@ -208,7 +208,7 @@ static void head_attend_64(const struct head_view *view, const int32_t *pages, c
 static word4 head_read(const struct head_view *view, const int32_t *pages, uint32_t dim)
 {
     word4 sums[4] = {0};
-    for (uint32_t i = 0; i < SEQUENCE_PAGES; i++) {
+    for (uint32_t i = 0; i < ORDER_SEQUENCE_PAGES; i++) {
         uint64_t at = (uint64_t)pages[i] * view->page_stride;
         const uint8_t *tiles[2] = {view->k + at, view->v + at};
         for (uint32_t half = 0; half < 2; half++)
@@ -313,6 +313,7 @@ struct measurement {
     int32_t *pages[2]; /* of all sequences, one after the other: scattered, in order */
     uint32_t sequences;
     float4 q[DIM_MAX];
+    struct engine_attention *engine;
 };
 
 static double processor_seconds(void)
@@ -329,14 +330,15 @@ static uint64_t head_run(const struct measurement *measurement, const struct hea
     struct running state;
     uint32_t dim = measurement->question->shape->dim;
     word4 result;
-    if (kernel == KERNEL_READ)
+    if (kernel == KERNEL_READ) {
         result = head_read(view, pages, dim);
-    else if (dim == 128)
-        head_attend_128(view, pages, measurement->q, &state);
-    else
-        head_attend_64(view, pages, measurement->q, &state);
-    if (kernel == KERNEL_ATTEND)
+    } else {
+        if (dim == 128)
+            head_attend_128(view, pages, measurement->q, &state);
+        else
+            head_attend_64(view, pages, measurement->q, &state);
         result = bits_of(state.out[1][2][0] / state.sum);
+    }
     uint64_t bits = 0;
     for (uint32_t lane = 0; lane < 4; lane++)
         bits = bits * 0x9e3779b97f4a7c15ull + result[lane];
@@ -349,12 +351,15 @@ static uint64_t step_run(const struct measurement *measurement, const struct poo
 {
     const struct order_shape *shape = measurement->question->shape;
     uint64_t bits = 0;
+    if (kernel == KERNEL_ENGINE)
+        return engine_attention_step(measurement->engine, &pool->layout, pool->base_bytes,
+                                     pool->memory, pages);
     for (uint32_t layer = 0; layer < shape->layers; layer++)
         for (uint32_t sequence = 0; sequence < measurement->sequences; sequence++)
             for (uint32_t head = 0; head < shape->heads; head++) {
                 struct head_view view = pool_view(pool, layer, head);
-                bits = bits * 31 +
-                       head_run(measurement, &view, pages + sequence * SEQUENCE_PAGES, kernel);
+                bits = bits * 31 + head_run(measurement, &view,
+                                            pages + sequence * ORDER_SEQUENCE_PAGES, kernel);
             }
     return bits;
 }
@@ -391,11 +396,12 @@ static int measurement_open(struct measurement *measurement, struct error err)
 {
     const struct attention_question *question = measurement->question;
     uint32_t pages = (uint32_t)(question->pool_bytes / order_page_bytes(question->shape));
-    measurement->sequences = pages / SEQUENCE_PAGES;
+    measurement->sequences = pages / ORDER_SEQUENCE_PAGES;
     if (!measurement->sequences)
-        return error_set(
-            err, BATON_EINVAL, "a pool of %llu bytes has fewer than %u pages of %s",
-            (unsigned long long)question->pool_bytes, SEQUENCE_PAGES, question->shape->name);
+        return error_set(err, BATON_EINVAL,
+                         "a pool of %llu bytes has fewer than %u pages of %s",
+                         (unsigned long long)question->pool_bytes, ORDER_SEQUENCE_PAGES,
+                         question->shape->name);
     for (uint32_t list = 0; list < 2; list++)
         if (!(measurement->pages[list] = malloc(pages * sizeof(int32_t))))
             return error_set(err, BATON_ENOMEM, "no memory for %u pages", pages);
@@ -405,7 +411,8 @@ static int measurement_open(struct measurement *measurement, struct error err)
     for (uint32_t i = 0; i < DIM_MAX; i++)
         for (uint32_t g = 0; g < question->shape->group; g++)
             measurement->q[i][g] = ((float)(mix(g * 512 + i) % 2000) - 1000) / 8000;
-    int rc = BATON_OK;
+    int rc = engine_attention_open(question->shape, measurement->sequences,
+                                   &measurement->engine, err);
     for (int order = 0; order < (int)ORDERS && !rc; order++)
         rc = pool_open(question, (enum order)order, &measurement->pools[order], err);
     return rc;
@@ -426,10 +433,11 @@ int attention_measure(const struct attention_question *question, struct attentio
     for (uint32_t order = 0; order < ORDERS; order++)
         pools += measurement.pools[order].bytes;
     answer.huge_share = pools ? (double)huge_bytes() / (double)pools : 0;
-    answer.bytes =
-        (uint64_t)measurement.sequences * SEQUENCE_PAGES * order_page_bytes(question->shape);
+    answer.bytes = (uint64_t)measurement.sequences * ORDER_SEQUENCE_PAGES *
+                   order_page_bytes(question->shape);
     for (uint32_t order = 0; order < ORDERS; order++)
         free(measurement.pools[order].memory);
+    engine_attention_close(measurement.engine);
     free(measurement.pages[0]);
     free(measurement.pages[1]);
     if (!rc)

@@ -32,12 +32,19 @@ static const struct entry {
     const struct command *command;
     int (*run)(int argc, char **argv);
 } entries[] = {
+    {&up_command, up_main},
     {&serve_command, serve_main},
+    {&prefill_command, prefill_main},
+    {&decode_command, decode_main},
+    {&router_command, router_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
     {&bench_order_command, bench_order_main},
+    {&bench_engine_command, bench_engine_main},
+    {&bench_serve_command, bench_serve_main},
+    {&bench_logits_command, bench_logits_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},

@@ -196,7 +196,7 @@ int run_main(int argc, char **argv)
         return cli_failed("run", prompt ? "there is no prompt" : "out of memory");
     }
     values.worker.max_running = 1;
-    int rc = worker_open(&values.worker, path, &worker, ERROR_BUFFER(text));
+    int rc = worker_open(&values.worker, ROLE_MIXED, path, &worker, ERROR_BUFFER(text));
     if (!rc)
         rc = prompt_encode(&values, worker.model, prompt, &conversation, ERROR_BUFFER(text));
     if (!rc)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `baton serve`: one worker that prefills and decodes, behind the OpenAI and SGLang APIs. SIGTERM or
- * SIGINT lets the requests that are there finish (a second one does not), then it ends. */
+/* `baton serve`, `baton prefill` and `baton decode`: a worker behind the OpenAI and SGLang APIs. The
+ * first does all of a request, the others each a half, and hand over the KV cache in between. SIGTERM
+ * or SIGINT lets the requests that are there finish (a second one does not), then it ends. */
 #include "worker_options.h"
 
 #include "base/clock.h"
@@ -16,7 +17,13 @@
 
 #define CUT_OFF_MS 3000u
 
-static const struct option options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
+static const struct option serve_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
+static const struct option prefill_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS,
+                                                WORKER_TRANSFER_OPTIONS,
+                                                WORKER_PREFILL_OPTIONS};
+static const struct option decode_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS,
+                                               WORKER_TRANSFER_OPTIONS, WORKER_DECODE_OPTIONS};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 const struct command serve_command = {
     .name = "serve",
@@ -29,11 +36,38 @@ const struct command serve_command = {
             "A first SIGTERM or Ctrl-C lets requests finish, a second one ends at once.",
     .operands = "[MODEL]",
     .operand_max = 1,
-    .options = options,
-    .option_count = sizeof(options) / sizeof(options[0]),
+    .options = serve_options,
+    .option_count = COUNT(serve_options),
 };
 
-static struct api_server_options api_options(const struct worker_values *values)
+const struct command prefill_command = {
+    .name = "prefill",
+    .summary = "a worker that computes prompts and hands their KV cache to decode workers",
+    .text = "Takes requests from a router, each with a room in which a decode worker waits for "
+            "the pages.\n\n"
+            "  baton prefill model.gguf --port 30000 --bootstrap-port 8998",
+    .operands = "[MODEL]",
+    .operand_max = 1,
+    .options = prefill_options,
+    .option_count = COUNT(prefill_options),
+};
+
+const struct command decode_command = {
+    .name = "decode",
+    .summary = "a worker that generates from the KV caches that prefill workers hand to it",
+    .text =
+        "Takes requests from a router, each with a room and the prefill worker's bootstrap "
+        "address. Short prompts, requests without a room, and what could not be handed over "
+        "it computes itself.\n\n"
+        "  baton decode model.gguf --port 30001",
+    .operands = "[MODEL]",
+    .operand_max = 1,
+    .options = decode_options,
+    .option_count = COUNT(decode_options),
+};
+
+static struct api_server_options api_options(const struct worker_values *values,
+                                             enum worker_role role)
 {
     return (struct api_server_options){
         .host = values->host,
@@ -47,7 +81,12 @@ static struct api_server_options api_options(const struct worker_values *values)
         .incremental_stream = values->incremental,
         .reasoning = !values->no_reasoning,
         .tools = !values->no_tools,
-        .role = "null",
+        .trace_file = values->trace_file,
+        .role = role,
+        .bootstrap_port = values->bootstrap_port,
+        .prefill_by_prefix =
+            values->prefill_policy && strcmp(values->prefill_policy, "prefix") == 0,
+        .local_tokens = values->local_tokens,
         .max_running = values->max_running,
         .tp_size = values->tp_size,
         .chunk_tokens = values->chunk_tokens,
@@ -139,12 +178,30 @@ static void say_ready(const struct worker_values *values, const struct worker *w
     printf("baton: %s (%.0f MB, %s kernels, %u threads, KV cache %u tokens) in %.2f s\n",
            model->name, (double)model->weight_bytes / 1e6, engine_kernels_name(model->engine),
            engine_threads(model->engine), scheduler_capacity(worker->scheduler), seconds);
+    if (worker->bootstrap)
+        printf("baton: bootstrap server on port %u\n", baton_bootstrap_port(worker->bootstrap));
     printf("baton: listening on %s://%s:%u\n", values->certificate ? "https" : "http",
            values->host, port);
     fflush(stdout);
 }
 
-int serve_main(int argc, char **argv)
+/* What a change of role needs to know. */
+struct role_context {
+    const struct worker_values *values;
+    struct worker *worker;
+};
+
+static int role_change(void *context, enum worker_role role, struct role_facts *facts,
+                       struct error err)
+{
+    struct role_context *roles = context;
+    if (role != ROLE_PREFILL)
+        return BATON_OK;
+    return worker_open_bootstrap(roles->values, roles->worker, facts, err);
+}
+
+static int worker_main(const struct command *command, enum worker_role role, int argc,
+                       char **argv)
 {
     struct worker_values values = {0};
     struct option_operands operands;
@@ -154,27 +211,37 @@ int serve_main(int argc, char **argv)
     char text[1024];
     int status = CLI_OK;
     uint64_t began = clock_now_ns();
-    if (!cli_parse_operands(&serve_command, argc, argv, &values, &operands, &status))
+    if (!cli_parse_operands(command, argc, argv, &values, &operands, &status))
         return status;
-    const char *path = worker_model_path(&values, &operands, "serve");
+    const char *path = worker_model_path(&values, &operands, command->name);
     if (!path)
         return CLI_USAGE;
     if (!values.certificate != !values.certificate_key)
-        return cli_failed("serve", "--ssl-certfile and --ssl-keyfile belong together");
+        return cli_failed(command->name, "--ssl-certfile and --ssl-keyfile belong together");
     files_allow();
     /* Blocked before any thread is made, so that only this one takes them. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    const struct api_server_options api = api_options(&values);
+    const char *urls[OPTION_REPEATED_MAX];
+    struct api_server_options api = api_options(&values, role);
+    for (uint32_t i = 0; i < values.prefill_urls.count; i++)
+        urls[i] = values.prefill_urls.items[i].value;
+    struct role_context roles = {&values, &worker};
+    api.transfers = role != ROLE_MIXED;
+    api.role_change = role_change;
+    api.role_context = &roles;
+    api.prefill_urls = urls;
+    api.prefill_count = values.prefill_urls.count;
     if (api_server_open(&api, &server, ERROR_BUFFER(text)))
-        return cli_failed("serve", text);
-    if (worker_open(&values, path, &worker, ERROR_BUFFER(text))) {
+        return cli_failed(command->name, text);
+    if (worker_open(&values, role, path, &worker, ERROR_BUFFER(text))) {
         api_server_close(server);
-        return cli_failed("serve", text);
+        return cli_failed(command->name, text);
     }
-    api_server_serve(server, worker.model, worker.scheduler);
+    api_server_serve(server, worker.model, worker.scheduler,
+                     worker.bootstrap ? baton_bootstrap_port(worker.bootstrap) : 0);
     say_ready(&values, &worker, api_server_port(server),
               (double)(clock_now_ns() - began) / 1e9);
     signal_wait(&signals);
@@ -182,4 +249,19 @@ int serve_main(int argc, char **argv)
     api_server_close(server);
     worker_close(&worker);
     return status;
+}
+
+int serve_main(int argc, char **argv)
+{
+    return worker_main(&serve_command, ROLE_MIXED, argc, argv);
+}
+
+int prefill_main(int argc, char **argv)
+{
+    return worker_main(&prefill_command, ROLE_PREFILL, argc, argv);
+}
+
+int decode_main(int argc, char **argv)
+{
+    return worker_main(&decode_command, ROLE_DECODE, argc, argv);
 }

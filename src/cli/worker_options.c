@@ -62,6 +62,13 @@ static enum page_element element_of(const char *name)
     return PAGE_ELEMENT_F16;
 }
 
+static enum page_order order_of(const char *name)
+{
+    if (strcmp(name, "layer") == 0)
+        return PAGE_ORDER_BY_LAYER;
+    return strcmp(name, "head") == 0 ? PAGE_ORDER_BY_HEAD : PAGE_ORDER_BY_PAIR;
+}
+
 /* Bytes that one token has in the pools of all ranks. */
 static int token_bytes(const struct worker_values *values, const struct model_config *config,
                        uint64_t *out, struct error err)
@@ -71,7 +78,7 @@ static int token_bytes(const struct worker_values *values, const struct model_co
     int rc = engine_page_shape(config, values->tp_size, element_of(values->kv_type),
                                values->page_tokens, &shape, err);
     if (!rc)
-        rc = page_layout_make(&shape, PAGE_ORDER_BY_LAYER, &layout, err);
+        rc = page_layout_make(&shape, PAGE_ORDER_DEFAULT, &layout, err);
     if (!rc)
         *out = layout.page_stride * values->tp_size / values->page_tokens;
     return rc;
@@ -102,14 +109,63 @@ static int pool_memory(const struct worker_values *values, const struct model_co
     return BATON_OK;
 }
 
-static int scheduler_make(const struct worker_values *values, struct worker *worker,
-                          struct error err)
+/* Its address is the one by which others on this machine and our own ranks call it. */
+int worker_open_bootstrap(const struct worker_values *values, struct worker *worker,
+                          struct role_facts *facts, struct error err)
 {
+    bool any = strcmp(values->host, "0.0.0.0") == 0 || strcmp(values->host, "::") == 0;
+    bool bare_v6 = !any && strchr(values->host, ':') && values->host[0] != '[';
+    int rc = worker->bootstrap
+                 ? BATON_OK
+                 : baton_bootstrap_open(any ? NULL : values->host, values->bootstrap_port,
+                                        &worker->bootstrap, err.text, err.size);
+    if (rc)
+        return rc;
+    facts->bootstrap_port = baton_bootstrap_port(worker->bootstrap);
+    snprintf(facts->bootstrap, sizeof(facts->bootstrap), bare_v6 ? "[%s]:%u" : "%s:%u",
+             any ? "127.0.0.1" : values->host, facts->bootstrap_port);
+    return BATON_OK;
+}
+
+static int transfer_make(const struct worker_values *values, enum worker_role role,
+                         struct worker *worker, struct role_facts *facts,
+                         struct transfer_options *out, struct error err)
+{
+    bool fake = strcmp(values->transfer_backend, "fake") == 0;
+    *out = (struct transfer_options){
+        .host = values->transfer_host,
+        .bootstrap_allow = values->allow,
+        .backends = fake || strcmp(values->transfer_backend, "auto") == 0
+                        ? NULL
+                        : values->transfer_backend,
+        .fake = fake,
+        .ib_device = values->ib_device,
+        .key = values->transfer_key,
+        .fingerprint = worker->model->fingerprint,
+        .deadline_ms = values->deadline * 1000,
+        .verify = values->verify,
+        .layerwise = !values->no_layerwise,
+        .optimistic = !values->no_optimistic,
+        .fallback = !values->no_fallback,
+        .local_tokens = values->local_tokens,
+        .reserved_tokens = values->reserved_tokens,
+    };
+    if (role != ROLE_PREFILL)
+        return BATON_OK;
+    int rc = worker_open_bootstrap(values, worker, facts, err);
+    out->bootstrap = facts->bootstrap;
+    return rc;
+}
+
+static int scheduler_make(const struct worker_values *values, enum worker_role role,
+                          struct worker *worker, struct error err)
+{
+    struct role_facts facts;
+    struct transfer_options transfer;
     struct scheduler_options options = {
         .tokens_per_page = values->page_tokens,
         .element = element_of(values->kv_type),
-        .order =
-            strcmp(values->page_order, "head") == 0 ? PAGE_ORDER_BY_HEAD : PAGE_ORDER_BY_LAYER,
+        .order = order_of(values->page_order),
         .rank_count = values->tp_size,
         .max_running = values->max_running,
         .max_queued = values->max_queued ? values->max_queued : 4096,
@@ -119,6 +175,10 @@ static int scheduler_make(const struct worker_values *values, struct worker *wor
         .prefix_cache = !values->no_cache,
     };
     int rc = pool_memory(values, &worker->model->config, &options.memory_bytes, err);
+    if (!rc && role != ROLE_MIXED) {
+        rc = transfer_make(values, role, worker, &facts, &transfer, err);
+        options.transfer = &transfer;
+    }
     if (rc)
         return rc;
     return scheduler_open(worker->model->engine, worker->model->tokenizer, &options,
@@ -133,8 +193,8 @@ static void log_level_set(const char *name)
             baton_log_level(i);
 }
 
-int worker_open(const struct worker_values *values, const char *path, struct worker *out,
-                struct error err)
+int worker_open(const struct worker_values *values, enum worker_role role, const char *path,
+                struct worker *out, struct error err)
 {
     struct worker worker = {0};
     uint64_t shown = 0;
@@ -157,7 +217,7 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
     };
     int rc = served_model_open(&options, worker_progress, &shown, &worker.model, err);
     if (!rc)
-        rc = scheduler_make(values, &worker, err);
+        rc = scheduler_make(values, role, &worker, err);
     if (rc) {
         worker_close(&worker);
         return rc;
@@ -169,6 +229,8 @@ int worker_open(const struct worker_values *values, const char *path, struct wor
 void worker_close(struct worker *worker)
 {
     scheduler_close(worker->scheduler);
+    if (worker->bootstrap)
+        baton_bootstrap_close(worker->bootstrap);
     served_model_close(worker->model);
     *worker = (struct worker){0};
 }

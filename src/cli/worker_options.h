@@ -19,10 +19,17 @@ struct worker_values {
     double conservativeness, memory_share;
     bool no_cache;
     /* ---- the API ---- */
-    const char *host, *api_key, *certificate, *certificate_key, *log_level;
+    const char *host, *api_key, *certificate, *certificate_key, *log_level, *trace_file;
     uint32_t port, http_threads;
     uint64_t body_max;
     bool incremental, no_reasoning, no_tools;
+    /* ---- hand-overs ---- */
+    const char *transfer_backend, *ib_device, *allow, *transfer_key, *transfer_host;
+    uint32_t bootstrap_port, local_tokens, reserved_tokens, deadline;
+    struct option_repeated prefill_urls;
+    const char *prefill_policy;
+    bool verify, no_layerwise, no_optimistic, no_fallback;
+
     bool ignored; /* flags that others have and that mean nothing here */
 };
 
@@ -59,10 +66,10 @@ struct worker_values {
                       .choices = "auto|f16|bf16|f32|float16|bfloat16|float32",                 \
                       .help = "Numbers of the KV cache; auto is f16"),                         \
         WORKER_OPTION("page-order", OPTION_STRING, page_order, .value = "ORDER",               \
-                      .initial = "layer", .choices = "layer|head",                             \
+                      .initial = "pair", .choices = "pair|layer|head",                         \
                       .help =                                                                  \
-                          "What is together in a page: a layer's heads, or a head's layers "   \
-                          "(fewer pieces when ranks differ)"),                                 \
+                          "What is together in a page: a head's K and V, a layer's K, or a "   \
+                          "head's layers (fewest pieces when ranks differ)"),                  \
         WORKER_OPTION("max-total-tokens", OPTION_U64, max_tokens, .value = "N",                \
                       .help = "Tokens in the KV cache. Without it: by --kv-memory"),           \
         WORKER_OPTION("kv-memory", OPTION_U64, kv_memory, .value = "BYTES",                    \
@@ -114,22 +121,81 @@ struct worker_values {
         WORKER_OPTION("log-level", OPTION_STRING, log_level, .value = "LEVEL",                 \
                       .choices = "error|warning|info|debug",                                   \
                       .help = "What is logged to stderr. Without it: $BATON_LOG, or warning"), \
+        WORKER_OPTION("trace-file", OPTION_STRING, trace_file, .value = "FILE",                \
+                      .help =                                                                  \
+                          "What happened to each request, for Perfetto or chrome://tracing"),  \
         WORKER_OPTION("enable-metrics", OPTION_BOOL, ignored,                                  \
                       .aliases = "trust-remote-code|skip-server-warmup|enable-cache-report",   \
                       .flags = OPTION_HIDDEN, .help = "Always so")
+
+#define WORKER_TRANSFER_OPTIONS                                                                \
+    WORKER_OPTION("bootstrap-port", OPTION_U32, bootstrap_port,                                \
+                  .aliases = "disaggregation-bootstrap-port", .value = "N", .initial = "8998", \
+                  .max = 65535,                                                                \
+                  .help =                                                                      \
+                      "Where prefill workers are found: a prefill worker listens on it, a "    \
+                      "decode worker takes it where a request names none"),                    \
+        WORKER_OPTION(                                                                         \
+            "transfer-backend", OPTION_STRING, transfer_backend,                               \
+            .aliases = "disaggregation-transfer-backend", .value = "B,..", .initial = "auto",  \
+            .help = "How pages travel: auto, or a list of shm, cma, tcp, verbs, ucx, "         \
+                    "fake in order of preference"),                                            \
+        WORKER_OPTION("ib-device", OPTION_STRING, ib_device,                                   \
+                      .aliases = "disaggregation-ib-device", .value = "NAME,..",               \
+                      .help = "RDMA devices. Without it: the fastest that are up"),            \
+        WORKER_OPTION("transfer-host", OPTION_STRING, transfer_host, .value = "HOST",          \
+                      .help = "Address for other workers. Without it: the one that reaches "   \
+                              "them"),                                                         \
+        WORKER_OPTION("transfer-key", OPTION_STRING, transfer_key, .value = "KEY",             \
+                      .help = "A secret that the other workers must know too"),                \
+        WORKER_OPTION("transfer-timeout", OPTION_U32, deadline, .value = "SECONDS",            \
+                      .initial = "300", .min = 1, .max = 86400,                                \
+                      .help = "A hand-over that takes longer has failed"),                     \
+        WORKER_OPTION("verify-transfer", OPTION_BOOL, verify,                                  \
+                      .help = "Every page is proven by a sum over its bytes")
+
+#define WORKER_PREFILL_OPTIONS                                                                \
+    WORKER_OPTION("no-layerwise", OPTION_BOOL, no_layerwise,                                  \
+                  .help = "Pages are sent when all layers are computed, not layer by layer"), \
+        WORKER_OPTION("no-optimistic", OPTION_BOOL, no_optimistic,                            \
+                      .help = "Nothing is computed before decode has pages for it")
+
+#define WORKER_DECODE_OPTIONS                                                                  \
+    WORKER_OPTION("prefill", OPTION_REPEATED, prefill_urls, .value = "URL",                    \
+                  .help = "Prefill workers to ask when a request names none"),                 \
+        WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY",      \
+                      .initial = "round_robin", .choices = "round_robin|prefix",               \
+                      .help = "Which of them: in turn, or by the prompt's beginning"),         \
+        WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",          \
+                      .initial = "64",                                                         \
+                      .help = "Prompts with fewer uncached tokens are computed here"),         \
+        WORKER_OPTION("num-reserved-decode-tokens", OPTION_U32, reserved_tokens, .value = "N", \
+                      .initial = "512", .min = 1,                                              \
+                      .help = "Tokens kept free for each prompt that is on its way"),          \
+        WORKER_OPTION("allow-bootstrap", OPTION_STRING, allow, .value = "CIDR,..",             \
+                      .initial = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,"        \
+                                 "169.254.0.0/16,::1/128,fc00::/7,fe80::/10",                  \
+                      .help = "Prefill workers that requests may name"),                       \
+        WORKER_OPTION("no-fallback", OPTION_BOOL, no_fallback,                                 \
+                      .help = "A failed hand-over is an error, not computed here")
 
 /* A model that is loaded and its scheduler. */
 struct worker {
     struct served_model *model;
     struct scheduler *scheduler;
+    baton_bootstrap *bootstrap; /* of a prefill worker */
 };
 
 /* The operand or --model-path; NULL, and it was said that there is none. */
 const char *worker_model_path(const struct worker_values *values,
                               const struct option_operands *operands, const char *command);
-int worker_open(const struct worker_values *values, const char *path, struct worker *out,
-                struct error err);
+int worker_open(const struct worker_values *values, enum worker_role role, const char *path,
+                struct worker *out, struct error err);
 void worker_close(struct worker *worker);
+
+/* A worker that becomes a prefill worker needs a bootstrap server. */
+int worker_open_bootstrap(const struct worker_values *values, struct worker *worker,
+                          struct role_facts *facts, struct error err);
 
 /* A line on a terminal that says how far the loading is. */
 bool worker_progress(void *context, uint64_t done, uint64_t total);

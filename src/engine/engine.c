@@ -200,6 +200,12 @@ uint32_t engine_layers_stored(const struct engine *engine, uint32_t rank)
     return atomic_load_explicit(&engine->model.ranks[rank].layers_stored, memory_order_acquire);
 }
 
+void engine_layers_forget(struct engine *engine)
+{
+    for (uint32_t rank = 0; rank < engine->model.rank_count; rank++)
+        atomic_store_explicit(&engine->model.ranks[rank].layers_stored, 0, memory_order_relaxed);
+}
+
 /* ---- a step --------------------------------------------------------------------------------- */
 
 static int check_pages(const struct engine *engine, const struct engine_sequence *sequence,
@@ -312,4 +318,10 @@ int engine_step(struct engine *engine, const struct engine_sequence *sequences, 
     lay_out_step(engine, sequences, count, logits);
     thread_pool_run(engine->pool, run_member, engine);
     return BATON_OK;
+}
+
+void engine_run(struct engine *engine, void (*work)(void *context, uint32_t index),
+                void *context)
+{
+    thread_pool_run(engine->pool, work, context);
 }

@@ -63,7 +63,15 @@ struct engine_sequence {
 int engine_step(struct engine *engine, const struct engine_sequence *sequences, uint32_t count,
                 float *logits, struct error err);
 
-/* How many layers' K and V of the running step rank `rank` has in its pages. Any thread. */
+/* Between steps the compute threads can do something else for the engine's owner: work(context, index)
+ * for every index below engine_threads, all at once, the owner's thread being one of them. Returns when
+ * all have returned. */
+void engine_run(struct engine *engine, void (*work)(void *context, uint32_t index),
+                void *context);
+
+/* How many layers' K and V of the running step rank `rank` has in its pages. Any thread. It stays until
+ * the next step, or until it is forgotten: whoever watches a step forgets the one before it first. */
 uint32_t engine_layers_stored(const struct engine *engine, uint32_t rank);
+void engine_layers_forget(struct engine *engine);
 
 #endif

@@ -68,7 +68,8 @@ int page_layout_make(const struct page_shape *shape, enum page_order order,
     int rc = shape_check(shape, err);
     if (rc)
         return rc;
-    if (order != PAGE_ORDER_BY_LAYER && order != PAGE_ORDER_BY_HEAD)
+    if (order != PAGE_ORDER_BY_LAYER && order != PAGE_ORDER_BY_HEAD &&
+        order != PAGE_ORDER_BY_PAIR)
         return error_set(err, BATON_EINVAL, "KV pages: %u is no order", order);
     const struct element_type *type = &element_types[shape->element];
     struct page_layout layout = {.shape = *shape, .order = order};
@@ -79,6 +80,11 @@ int page_layout_make(const struct page_shape *shape, enum page_order order,
         layout.head_stride = head_of_page;
         layout.kv_stride = stride_around(layout.head_stride, shape->heads);
         layout.layer_stride = stride_around(layout.kv_stride, shape->kv);
+        layout.page_stride = stride_around(layout.layer_stride, shape->layers);
+    } else if (order == PAGE_ORDER_BY_PAIR) {
+        layout.kv_stride = head_of_page;
+        layout.head_stride = stride_around(layout.kv_stride, shape->kv);
+        layout.layer_stride = stride_around(layout.head_stride, shape->heads);
         layout.page_stride = stride_around(layout.layer_stride, shape->layers);
     } else {
         layout.kv_stride = head_of_page;

@@ -6,6 +6,8 @@
  *
  *   by layer   [page][layer][k|v][head][token][dim]   what attention of one layer reads is close
  *   by head    [page][head][layer][k|v][token][dim]   what another rank's heads need is one run
+ *   by pair    [page][layer][head][k|v][token][dim]   a head's K and V are together: what attention
+ *                                                     reads is one run, and the default
  *
  *   by layer, 2 layers, 2 heads:
  *   page 0                                                          page 1
@@ -13,7 +15,7 @@
  *   | K             | V             | K             | V            ||
  *   | head0 | head1 | head0 | head1 | head0 | head1 | head0 | head1||
  *
- * In both a head's tokens of one page are consecutive: token_stride is head_bytes. The fields have
+ * In all of them a head's tokens of one page are consecutive: token_stride is head_bytes. The fields have
  * the names and meanings of baton_layout in baton.h, and can be copied there one by one. */
 #ifndef BATON_KV_PAGE_LAYOUT_H
 #define BATON_KV_PAGE_LAYOUT_H
@@ -23,7 +25,9 @@
 enum page_order {
     PAGE_ORDER_BY_LAYER = 0,
     PAGE_ORDER_BY_HEAD = 1,
+    PAGE_ORDER_BY_PAIR = 2,
 };
+#define PAGE_ORDER_DEFAULT PAGE_ORDER_BY_PAIR /* measured: docs/rdma.md, "Which page order" */
 
 /* A quantised type would be one more row of the table in page_layout.c: so many elements in a
  * block of so many bytes. */

@@ -17,7 +17,8 @@
  *          FLUSH --written--> LINGER --EOF, 2 s--> DEAD (reaped)  <-- LINGER <---+
  *
  * Reading never stops as long as less than a watermark waits: that is how a client that leaves is
- * noticed at once, in any state. If one leaves who has pipelined more than that, the tick finds out.
+ * noticed at once, in any state. If one leaves who has pipelined more than that, the tick finds out, or
+ * (when its FIN is stuck behind what we do not read) the next write.
  * An end of input during an exchange counts as leaving: routers cancel by closing, and a FIN looks the
  * same either way.
  *

@@ -141,6 +141,8 @@ static int head_parse(struct http_head *head, const char *bytes, size_t length,
                       first_line_parse *first, struct error err)
 {
     head->text = NULL;
+    head->method = head->target = head->reason = NULL;
+    head->status = 0;
     head->header_count = 0;
     if (memchr(bytes, 0, length))
         return error_set(err, 400, "a NUL in the head");

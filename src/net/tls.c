@@ -8,6 +8,7 @@
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,25 @@ int tls_open_server(const char *certificate, const char *key, struct tls **out,
     return BATON_OK;
 }
 
+int tls_open_client(const char *authority, bool unchecked, struct tls **out, struct error err)
+{
+    struct tls *tls;
+    int code = tls_new(TLS1_2_VERSION, &tls, err);
+    if (code != BATON_OK)
+        return code;
+    SSL_CTX_set_verify(tls->context, unchecked ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    if (authority)
+        code = tls_load_authority(tls->context, authority, err);
+    else
+        SSL_CTX_set_default_verify_paths(tls->context);
+    if (code != BATON_OK) {
+        tls_close(tls);
+        return code;
+    }
+    *out = tls;
+    return BATON_OK;
+}
+
 void tls_close(struct tls *tls)
 {
     if (!tls)
@@ -134,6 +154,21 @@ struct ssl_st *tls_session(struct tls *tls, bool server)
     else
         SSL_set_connect_state(session);
     return session;
+}
+
+struct ssl_st *tls_session_to(struct tls *tls, const char *host)
+{
+    SSL *session = tls_session(tls, false);
+    if (!session)
+        return NULL;
+    /* A number has no name to ask for; it is looked for among the certificate's addresses. */
+    if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host) == 1)
+        return session;
+    ERR_clear_error();
+    if (SSL_set1_host(session, host) == 1 && SSL_set_tlsext_host_name(session, host) == 1)
+        return session;
+    SSL_free(session);
+    return NULL;
 }
 
 void tls_proof(const char *key, const void *first, size_t first_size, const void *second,

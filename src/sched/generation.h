@@ -52,9 +52,24 @@ struct generation_output {
     const char *reason;     /* ... and a sentence for the client */
 };
 
-/* On the scheduler's thread, once a step at most. Must not block and must not call the scheduler. */
+/* On the scheduler's thread, once a step at most. Must not block, and must not call the scheduler but
+ * for scheduler_abort. */
 typedef void generation_deliver(struct generation *generation,
                                 const struct generation_output *output);
+
+/* Where the other half of a generation is, when prefill and decode are apart. */
+enum handover_kind {
+    HANDOVER_NONE = 0,
+    HANDOVER_SEND, /* compute the prompt and its first token here, and send them; the generation
+                        finishes with LENGTH, and without tokens, when they have arrived */
+    HANDOVER_RECEIVE /* prompt and first token come from a prefill worker */
+};
+#define HANDOVER_FAKE "2.2.2.2:1" /* a bootstrap address where every room succeeds at once */
+struct handover {
+    enum handover_kind kind;
+    uint64_t room;
+    char bootstrap[96]; /* "host:port" of the prefill side's bootstrap server */
+};
 
 struct generation_state; /* sched's own */
 
@@ -80,6 +95,7 @@ struct generation {
     int32_t priority; /* higher goes first */
     struct prefix_key key;
     uint64_t deadline_ns; /* clock_now_ns; 0: none */
+    struct handover handover;
     generation_deliver *deliver;
     void *context; /* the maker's */
 

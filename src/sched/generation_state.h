@@ -22,7 +22,19 @@ enum generation_phase {
     PHASE_WAITING,
     PHASE_PREFILL,
     PHASE_RUNNING,
+    /* Prefill's: before it waits, decode must know of the room; after it was computed, it must arrive. */
+    PHASE_BOOTSTRAP,
+    PHASE_INFLIGHT,
+    /* Decode's: it wants pages; they are being filled; they are, and it wants a place to run. */
+    PHASE_PREALLOC,
+    PHASE_TRANSFER,
+    PHASE_LANDED,
+    PHASE_COUNT
 };
+
+struct group_room;
+struct kv_backup;
+struct limbo;
 
 /* Something in the scheduler's inbox. */
 enum message_kind { MESSAGE_SUBMIT, MESSAGE_ABORT_RID, MESSAGE_FLUSH_CACHE };
@@ -35,18 +47,29 @@ struct generation_state {
     struct message message; /* MESSAGE_SUBMIT; first, so that it can be found from it */
     struct generation *generation;
     enum generation_phase phase;
-    uint64_t arrival; /* a number */
+    uint64_t arrival;    /* a number */
+    uint64_t log_number; /* of its record */
 
     int32_t *tokens;
     uint32_t token_count, computed, generated;
     uint32_t limit; /* new tokens at most: max_new_tokens, clipped to context and pool */
     struct kv_hold hold;
 
+    /* While it is handed over. */
+    struct group_room *room; /* NULL: it is not, or not any more */
+    struct limbo *limbo;     /* for its pages, should it end before the room is fenced */
+    uint32_t pages_sent;
+    bool landed; /* in the list of those that want a place */
+    bool pinned; /* its pages must not be exchanged for others with the same content */
+    uint64_t began_ns, granted_ns, sent_ns;
+    struct generation_state *handing_previous, *handing_next;
+
     /* While it waits. */
     struct generation_state *previous, *next;
     bool retracted;
-    uint32_t overtaken; /* how often somebody behind it was let in */
-    uint32_t uncached;  /* tokens to be computed, when it was last looked at */
+    struct kv_backup *backup; /* of a retracted one's pages; NULL: they are computed anew */
+    uint32_t overtaken;       /* how often somebody behind it was let in */
+    uint32_t uncached;        /* tokens to be computed, when it was last looked at */
 
     /* What came of it. */
     struct stop_text text;

@@ -63,6 +63,13 @@ void kv_hold_share(struct kv_books *books, struct kv_hold *hold, struct prefix_k
     hold->cached = stored.pages;
 }
 
+bool kv_hold_is_first(const struct kv_books *books, const struct kv_hold *hold,
+                      struct prefix_key key, const int32_t *tokens, uint32_t count)
+{
+    return !books->cache || prefix_cache_peek(books->cache, key, tokens, count) <=
+                                hold->cached * books->tokens_per_page;
+}
+
 void kv_hold_release(struct kv_books *books, struct kv_hold *hold)
 {
     page_pool_release(books->pool, hold->pages + hold->cached, hold->count - hold->cached);

@@ -37,6 +37,10 @@ bool kv_hold_grow(struct kv_books *books, struct kv_hold *hold, uint32_t pages);
 void kv_hold_share(struct kv_books *books, struct kv_hold *hold, struct prefix_key key,
                    const int32_t *tokens, uint32_t count);
 
+/* Would share() leave all pages what they are, because nobody else has stored these tokens? */
+bool kv_hold_is_first(const struct kv_books *books, const struct kv_hold *hold,
+                      struct prefix_key key, const int32_t *tokens, uint32_t count);
+
 /* Gives all of it back; the cache keeps what it has. */
 void kv_hold_release(struct kv_books *books, struct kv_hold *hold);
 

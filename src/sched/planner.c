@@ -63,7 +63,7 @@ static void share_computed(struct planner *planner, struct generation_state *sta
     kv_hold_share(planner->books, &state->hold, key_of(state), state->tokens, state->computed);
 }
 
-static void deactivate(struct planner *planner, struct generation_state *state)
+static void remove_active(struct planner *planner, struct generation_state *state)
 {
     uint32_t i = 0;
     while (planner->active[i] != state)
@@ -73,12 +73,34 @@ static void deactivate(struct planner *planner, struct generation_state *state)
             (planner->active_count - i) * sizeof(*planner->active));
     if (planner->chunked == state)
         planner->chunked = NULL;
+}
+
+static void deactivate(struct planner *planner, struct generation_state *state)
+{
+    remove_active(planner, state);
     kv_hold_release(planner->books, &state->hold);
     state->computed = 0;
 }
 
+void planner_detach(struct planner *planner, struct generation_state *state)
+{
+    if (state->phase == PHASE_WAITING)
+        wait_queue_remove(&planner->waiting, state);
+    else
+        remove_active(planner, state);
+}
+
+void planner_adopt(struct planner *planner, struct generation_state *state)
+{
+    BATON_ASSERT(planner->active_count < planner->limits.max_running);
+    state->phase = PHASE_RUNNING;
+    planner->active[planner->active_count++] = state;
+}
+
 void planner_remove(struct planner *planner, struct generation_state *state, bool keep)
 {
+    kv_backup_drop(&planner->backups, state->backup);
+    state->backup = NULL;
     if (state->phase == PHASE_WAITING) {
         wait_queue_remove(&planner->waiting, state);
         return;
@@ -92,6 +114,8 @@ void planner_remove(struct planner *planner, struct generation_state *state, boo
 
 static void retract(struct planner *planner, struct generation_state *state)
 {
+    if (!state->backup)
+        state->backup = kv_backup_save(&planner->backups, state->hold.pages, state->computed);
     share_computed(planner, state);
     state->uncached = state->token_count - state->hold.cached * planner->books->tokens_per_page;
     deactivate(planner, state);
@@ -114,11 +138,20 @@ static uint64_t decode_need(const struct planner *planner, uint32_t steps)
     return need;
 }
 
-static uint32_t find_victim(const struct planner *planner)
+/* Whose pages are being sent cannot give them back. NULL: nobody else is left. */
+static struct generation_state *find_victim(const struct planner *planner)
 {
+    uint32_t count = 0;
     for (uint32_t i = 0; i < planner->active_count; i++)
-        planner->loads[i] = generation_state_load(planner->active[i]);
-    return admission_victim(planner->loads, planner->active_count);
+        if (!planner->active[i]->room)
+            planner->loads[count++] = generation_state_load(planner->active[i]);
+    if (count == 0)
+        return NULL;
+    uint32_t victim = admission_victim(planner->loads, count);
+    for (uint32_t i = 0; i < planner->active_count; i++)
+        if (!planner->active[i]->room && victim-- == 0)
+            return planner->active[i];
+    return NULL;
 }
 
 static void ratio_after_retraction(struct planner *planner)
@@ -135,10 +168,12 @@ static void plan_decode(struct planner *planner)
 {
     struct step_plan *plan = &planner->plan;
     if (decode_need(planner, 0) > kv_books_available(planner->books)) {
+        struct generation_state *victim = NULL;
         while (planner->active_count > 1 &&
                (plan->retracted == 0 ||
-                decode_need(planner, RETRACT_STEPS) > kv_books_available(planner->books))) {
-            retract(planner, planner->active[find_victim(planner)]);
+                decode_need(planner, RETRACT_STEPS) > kv_books_available(planner->books)) &&
+               (victim = find_victim(planner))) {
+            retract(planner, victim);
             plan->retracted++;
         }
         ratio_after_retraction(planner);
@@ -147,10 +182,9 @@ static void plan_decode(struct planner *planner)
         struct generation_state *state = planner->active[i];
         if (state->phase != PHASE_RUNNING)
             continue;
-        bool grown =
-            kv_hold_grow(planner->books, &state->hold,
-                         pages_for(state->token_count, planner->books->tokens_per_page));
-        BATON_ASSERT(grown);
+        if (!kv_hold_grow(planner->books, &state->hold,
+                          pages_for(state->token_count, planner->books->tokens_per_page)))
+            continue; /* what others are being handed over has the pages: it waits a step */
         plan->pieces[plan->count++] = (struct step_piece){state, 1, 1};
     }
     plan->decoding = plan->count;
@@ -166,16 +200,22 @@ struct step_room {
     uint64_t reserved; /* pages that must be left for those that are active */
 };
 
-static struct step_room room_at_first(const struct planner *planner)
+uint64_t planner_reserved(const struct planner *planner)
 {
-    struct step_room room = {planner->limits.chunk_tokens, planner->limits.rows, 0};
+    uint64_t reserved = 0;
     for (uint32_t i = 0; i < planner->active_count; i++) {
         const struct generation_state *state = planner->active[i];
         struct sequence_load load = generation_state_load(state);
         double ratio = state->phase == PHASE_RUNNING ? planner->ratio.now : 1;
-        room.reserved += admission_need(&load, ratio, planner->books->tokens_per_page);
+        reserved += admission_need(&load, ratio, planner->books->tokens_per_page);
     }
-    return room;
+    return reserved;
+}
+
+static struct step_room room_at_first(const struct planner *planner)
+{
+    return (struct step_room){planner->limits.chunk_tokens, planner->limits.rows,
+                              planner_reserved(planner)};
 }
 
 static uint32_t piece_length(const struct planner *planner,
@@ -213,9 +253,11 @@ static bool plan_chunked(struct planner *planner, struct step_room *room)
     uint32_t tokens = wanted < fit ? wanted : (uint32_t)fit;
     if (tokens == 0)
         return false;
+    uint32_t had = state->hold.count;
     bool grown = kv_hold_grow(books, &state->hold,
                               pages_for(state->computed + tokens, books->tokens_per_page));
     BATON_ASSERT(grown);
+    room->reserved -= state->hold.count - had;
     add_piece(planner, state, tokens, room);
     return planner->chunked == NULL;
 }
@@ -285,6 +327,13 @@ static void count_admission(struct planner *planner, struct generation_state *st
     state->overtaken = 0;
 }
 
+static void backup_return(struct planner *planner, struct generation_state *state)
+{
+    kv_backup_restore(&planner->backups, state->backup, state->hold.pages, state->hold.cached);
+    kv_backup_drop(&planner->backups, state->backup);
+    state->backup = NULL;
+}
+
 /* Lets it in if it fits. */
 static bool admit(struct planner *planner, struct generation_state *state,
                   struct step_room *room)
@@ -294,6 +343,8 @@ static bool admit(struct planner *planner, struct generation_state *state,
     kv_hold_match(books, &state->hold, key_of(state), state->tokens,
                   generation_state_cacheable(state));
     state->computed = state->hold.cached * books->tokens_per_page;
+    if (state->backup && state->backup->tokens > state->computed)
+        state->computed = state->backup->tokens; /* the pages are filled once they are there */
     wait_queue_set_uncached(&planner->waiting, state, state->token_count - state->computed);
     uint32_t had = state->hold.count;
     uint32_t tokens = fit_in(planner, state, room, &need);
@@ -305,6 +356,8 @@ static bool admit(struct planner *planner, struct generation_state *state,
     wait_queue_overtake(state);
     wait_queue_remove(&planner->waiting, state);
     room->reserved += need - (state->hold.count - had);
+    if (state->backup)
+        backup_return(planner, state);
     state->phase = PHASE_PREFILL;
     planner->active[planner->active_count++] = state;
     count_admission(planner, state);
@@ -313,22 +366,28 @@ static bool admit(struct planner *planner, struct generation_state *state,
 }
 
 /* Retracted ones are let in one after the other, and nobody else before they are all in. Of the rest a
- * smaller one may pass one that does not fit, but not forever. */
+ * smaller one may pass one that does not fit, but not forever: `passes` is how often the most patient
+ * of those who were refused can still be passed. */
 static void plan_admissions(struct planner *planner, struct step_room *room)
 {
     bool retracted = planner->waiting.retracted.count > 0;
-    struct generation_state *state =
-        retracted ? planner->waiting.retracted.first : planner->waiting.fresh.first;
-    uint32_t refused = 0;
-    while (state && refused < SCAN_MAX && !planner->chunked && room->tokens > 0 &&
-           planner->active_count < planner->limits.max_running) {
-        struct generation_state *next = state->next;
-        if (!admit(planner, state, room)) {
-            if (retracted || state->overtaken >= OVERTAKES_MAX)
-                return;
-            refused++;
+    struct generation_state *next,
+        *state = retracted ? planner->waiting.retracted.first : planner->waiting.fresh.first;
+    uint32_t refused = 0, passes = OVERTAKES_MAX;
+    for (; state && refused < SCAN_MAX && passes > 0; state = next) {
+        next = state->next;
+        if (planner->chunked || room->tokens == 0 ||
+            planner->active_count == planner->limits.max_running)
+            return;
+        if (admit(planner, state, room)) {
+            passes -= refused > 0;
+            continue;
         }
-        state = next;
+        if (retracted)
+            return;
+        refused++;
+        if (OVERTAKES_MAX - state->overtaken < passes)
+            passes = OVERTAKES_MAX - state->overtaken;
     }
 }
 
@@ -356,7 +415,9 @@ void planner_computed(struct planner *planner, const struct step_piece *piece)
 {
     struct generation_state *state = piece->state;
     state->computed += piece->tokens;
-    if (state->phase == PHASE_PREFILL)
+    if (state->phase == PHASE_PREFILL &&
+        (!state->pinned || kv_hold_is_first(planner->books, &state->hold, key_of(state),
+                                            state->tokens, state->computed)))
         share_computed(planner, state);
 }
 

@@ -12,6 +12,7 @@
 #ifndef BATON_SCHED_PLANNER_H
 #define BATON_SCHED_PLANNER_H
 
+#include "kv_backup.h"
 #include "token_ratio.h"
 #include "wait_queue.h"
 
@@ -40,6 +41,7 @@ struct step_plan {
 struct planner {
     struct planner_limits limits;
     struct kv_books *books;
+    struct kv_backups backups; /* of those that were retracted; set by whoever wants them */
     struct token_ratio ratio;
     struct wait_queue waiting;
     struct generation_state **active; /* [max_running]: RUNNING and PREFILL, as they came in */
@@ -62,6 +64,16 @@ const struct step_plan *planner_plan(struct planner *planner);
 
 void planner_computed(struct planner *planner, const struct step_piece *piece);
 void planner_token(struct generation_state *state, int32_t token);
+
+/* Leaves waiting or active; what it holds stays its own. */
+void planner_detach(struct planner *planner, struct generation_state *state);
+
+/* Its prompt is in its pages and its first token is known: it runs from the next step on. There is a
+ * place for it (active_count < max_running). */
+void planner_adopt(struct planner *planner, struct generation_state *state);
+
+/* Pages that those who are active are expected to need. */
+uint64_t planner_reserved(const struct planner *planner);
 
 /* It is over, wherever it stands. keep: what it computed may be shared. */
 void planner_remove(struct planner *planner, struct generation_state *state, bool keep);

@@ -2,12 +2,14 @@
 /* See scheduler.h. Here is what other threads call: opening and closing, and the messages that they leave
  * in the inbox. A message is pushed and the bell is rung; nothing here waits for the scheduler's
  * thread but flush_cache and close, and nothing here touches what that thread owns. */
+#include "limbo.h"
 #include "scheduler_parts.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +42,29 @@ static uint32_t context_of(const struct model_config *config,
     return context;
 }
 
+/* As many may be on their way as can run, and as many again. */
+static int open_transfers(struct scheduler *scheduler, const struct transfer_options *options,
+                          struct error err)
+{
+    scheduler->transfer = *options;
+    /* Who decodes prompts of others had better not compute them again. */
+    scheduler->planner.backups = (struct kv_backups){
+        .memory = &scheduler->memory,
+        .bytes_max = (uint64_t)scheduler->memory.books.pool->counts.pages *
+                     scheduler->memory.layout.page_stride * scheduler->memory.rank_count};
+    if (!scheduler->transfer.reserved_tokens)
+        scheduler->transfer.reserved_tokens = 512;
+    int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
+                             2 * scheduler->options.max_running, &scheduler->group, err);
+    if (!rc && options->layerwise) {
+        scheduler->stepper.watch = &scheduler->layer_watch;
+        rc =
+            layer_watch_open(&scheduler->layer_watch, scheduler->engine, scheduler->group.ranks,
+                             scheduler->group.layers, scheduler->options.max_running, err);
+    }
+    return rc;
+}
+
 static int open_parts(struct scheduler *scheduler, struct error err)
 {
     const struct scheduler_options *options = &scheduler->options;
@@ -52,8 +77,10 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     if (!rc)
         rc = planner_open(&scheduler->planner, &limits, &scheduler->memory.books, err);
     if (!rc)
-        rc = stepper_open(&scheduler->stepper, scheduler->engine, options->max_running,
-                          options->max_running + SCHEDULER_LOGITS, err);
+        rc = stepper_open(&scheduler->stepper, scheduler->engine, &scheduler->ends,
+                          options->max_running, options->max_running + SCHEDULER_LOGITS, err);
+    if (!rc && options->transfer)
+        rc = open_transfers(scheduler, options->transfer, err);
     return rc;
 }
 
@@ -74,7 +101,11 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 {
     if (bell_open(&scheduler->bell))
         return error_set(err, BATON_ESYSTEM, "scheduler: no eventfd: %s", strerror(errno));
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int problem = pthread_create(&scheduler->thread, NULL, scheduler_thread, scheduler);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (problem) {
         bell_close(&scheduler->bell);
         return error_set(err, BATON_ESYSTEM, "scheduler: no thread: %s", strerror(problem));
@@ -82,12 +113,22 @@ static int start_thread(struct scheduler *scheduler, struct error err)
     return BATON_OK;
 }
 
+/* The library stops touching the pages when its managers are closed: then limbo is empty. */
+static void close_transfers(struct scheduler *scheduler)
+{
+    layer_watch_close(&scheduler->layer_watch);
+    limbo_abandon(&scheduler->limbo, &scheduler->memory.books);
+    rank_group_close(&scheduler->group);
+}
+
 static void close_parts(struct scheduler *scheduler)
 {
+    close_transfers(scheduler);
     byte_buffer_free(&scheduler->text);
     stepper_close(&scheduler->stepper);
     planner_close(&scheduler->planner);
     kv_memory_close(&scheduler->memory);
+    request_log_close(&scheduler->log);
     pthread_cond_destroy(&scheduler->answered);
     pthread_mutex_destroy(&scheduler->lock);
     free(scheduler);
@@ -110,7 +151,9 @@ int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,
     mpsc_init(&scheduler->inbox);
     pthread_mutex_init(&scheduler->lock, NULL);
     pthread_cond_init(&scheduler->answered, NULL);
-    rc = open_parts(scheduler, err);
+    rc = request_log_open(&scheduler->log)
+             ? error_set(err, BATON_ENOMEM, "no memory for a log of requests")
+             : open_parts(scheduler, err);
     if (!rc) {
         set_limits(scheduler);
         scheduler_publish(scheduler);
@@ -181,12 +224,17 @@ int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
     int rc = generation_check(generation, &scheduler->limits, err);
     if (rc)
         return rc;
+    if (generation->handover.kind != HANDOVER_NONE && !scheduler->group.ranks)
+        return error_set(err, BATON_EINVAL, "this worker takes no part in hand-overs");
     rc = take_place(scheduler, err);
     if (rc)
         return rc;
     struct generation_state *state;
-    rc = generation_state_open(generation, scheduler->tokenizer,
-                               generation_limit(generation, &scheduler->limits),
+    /* Whoever sends a prompt draws its first token, and no other. */
+    uint32_t limit = generation->handover.kind == HANDOVER_SEND
+                         ? 1
+                         : generation_limit(generation, &scheduler->limits);
+    rc = generation_state_open(generation, scheduler->tokenizer, limit,
                                scheduler->options.tokens_per_page, &state, err);
     if (rc) {
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
@@ -223,12 +271,19 @@ void scheduler_drain(struct scheduler *scheduler)
 
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
 {
-    struct flush_message flush = {.message = {.kind = MESSAGE_FLUSH_CACHE},
-                                  .deadline_ns = clock_now_ns() + timeout_ns};
+    uint64_t now = clock_now_ns();
+    struct flush_message flush = {
+        .message = {.kind = MESSAGE_FLUSH_CACHE},
+        .deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX};
     leave_message(scheduler, &flush.message);
     pthread_mutex_lock(&scheduler->lock);
     while (!flush.done)
         pthread_cond_wait(&scheduler->answered, &scheduler->lock);
     pthread_mutex_unlock(&scheduler->lock);
     return flush.flushed;
+}
+
+bool scheduler_request(struct scheduler *scheduler, const char *rid, struct request_record *out)
+{
+    return request_log_find(&scheduler->log, rid, out);
 }

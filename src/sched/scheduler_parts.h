@@ -6,6 +6,9 @@
 
 #include "generation_check.h"
 #include "kv_memory.h"
+#include "layer_watch.h"
+#include "rank_group.h"
+#include "request_log.h"
 #include "scheduler.h"
 #include "stepper.h"
 
@@ -21,6 +24,9 @@ struct scheduler_counts {
     uint64_t steps, generated_tokens, requests, aborted, failed;
     struct fading generation; /* tokens, seconds */
     struct fading hits;       /* cached tokens, prompt tokens */
+    struct fading transfers, megabytes, bootstraps,
+        allocations; /* ms, MB, ms, ms; and how many */
+    uint64_t handovers, handovers_failed, handovers_declined, recomputed;
     uint64_t prompts_seen, cached_seen;
 };
 
@@ -56,6 +62,7 @@ struct scheduler {
     pthread_mutex_t lock; /* of what follows; never held for longer than a copy */
     pthread_cond_t answered;
     struct scheduler_stats published;
+    struct request_log log; /* has a lock of its own */
 
     /* Owner: the scheduler's thread. */
     struct kv_memory memory;
@@ -65,6 +72,15 @@ struct scheduler {
     uint64_t deadline_ns;    /* none of those inside has an earlier one; UINT64_MAX: none */
     struct flush_message *flushes; /* not answered yet */
     struct scheduler_counts counts;
+
+    /* Hand-overs; all zero without them. Owner: the scheduler's thread. */
+    struct transfer_options transfer; /* its strings are not kept */
+    struct rank_group group;
+    struct layer_watch layer_watch;
+    struct generation_state *handing_first, *handing_last; /* those with a room */
+    struct generation_state *landed_first, *landed_last;   /* PHASE_LANDED, in order */
+    struct limbo *limbo;
+    uint32_t handing[PHASE_COUNT]; /* of those with a room, how many are in which phase */
 };
 
 void *scheduler_thread(void *scheduler);
@@ -72,5 +88,7 @@ void *scheduler_thread(void *scheduler);
 /* The thread's: after each step, and when it goes to sleep. */
 void scheduler_publish(struct scheduler *scheduler);
 void scheduler_count_step(struct scheduler *scheduler, uint32_t tokens, uint64_t ns);
+void scheduler_count_transfer(struct scheduler *scheduler, const baton_timeline *timeline,
+                              uint64_t waited_ns);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the scheduler tells about itself: collected and copied out by its thread after each step, under a
  * lock that is held for the copy only. */
+#include "limbo.h"
 #include "scheduler_parts.h"
 
 #define FADE 0.95 /* half of it is forgotten after 14 times */
@@ -31,6 +32,20 @@ void scheduler_count_step(struct scheduler *scheduler, uint32_t tokens, uint64_t
     counts->cached_seen = planner->cached_tokens;
 }
 
+void scheduler_count_transfer(struct scheduler *scheduler, const baton_timeline *timeline,
+                              uint64_t waited_ns)
+{
+    struct scheduler_counts *counts = &scheduler->counts;
+    uint64_t began = timeline->first_send_ns;
+    fading_add(&counts->transfers,
+               began && timeline->ended_ns > began ? (double)(timeline->ended_ns - began) / 1e6
+                                                   : 0,
+               1);
+    fading_add(&counts->megabytes, (double)timeline->bytes / 1e6, 1);
+    fading_add(&counts->bootstraps, (double)timeline->bootstrapped_ns / 1e6, 1);
+    fading_add(&counts->allocations, (double)waited_ns / 1e6, 1);
+}
+
 void scheduler_publish(struct scheduler *scheduler)
 {
     const struct planner *planner = &scheduler->planner;
@@ -55,7 +70,25 @@ void scheduler_publish(struct scheduler *scheduler)
         .retractions = planner->retractions,
         .aborted = counts->aborted,
         .failed = counts->failed,
+        .bootstrapping = scheduler->handing[PHASE_BOOTSTRAP],
+        .inflight = scheduler->handing[PHASE_INFLIGHT],
+        .preallocating = scheduler->handing[PHASE_PREALLOC],
+        .transferring = scheduler->handing[PHASE_TRANSFER],
+        .handovers = counts->handovers,
+        .handovers_failed = counts->handovers_failed,
+        .handovers_declined = counts->handovers_declined,
+        .recomputed = counts->recomputed,
+        .transfer_ms = fading_ratio(&counts->transfers),
+        .transfer_mb = fading_ratio(&counts->megabytes),
+        .bootstrap_ms = fading_ratio(&counts->bootstraps),
+        .alloc_ms = fading_ratio(&counts->allocations),
     };
+    for (struct generation_state *state = scheduler->landed_first; state; state = state->next)
+        stats.landed++;
+    for (struct limbo *limbo = scheduler->limbo; limbo; limbo = limbo->next)
+        stats.limbo++;
+    if (scheduler->group.ranks)
+        rank_group_counters(&scheduler->group, &stats.transfers);
     pthread_mutex_lock(&scheduler->lock);
     scheduler->published = stats;
     pthread_mutex_unlock(&scheduler->lock);
@@ -63,9 +96,10 @@ void scheduler_publish(struct scheduler *scheduler)
 
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out)
 {
+    /* First, so that idle means that the rest is as of the last step. */
+    uint64_t started = atomic_load_explicit(&scheduler->step_started_ns, memory_order_acquire);
     pthread_mutex_lock(&scheduler->lock);
     *out = scheduler->published;
     pthread_mutex_unlock(&scheduler->lock);
-    out->step_started_ns =
-        atomic_load_explicit(&scheduler->step_started_ns, memory_order_relaxed);
+    out->step_started_ns = started;
 }

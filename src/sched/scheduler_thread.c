@@ -5,25 +5,51 @@
  *
  *   loop:  inbox -> aborts, deadlines -> flushes -> plan -> compute -> tokens -> publish
  */
-#include "scheduler_parts.h"
+#include "handing_over.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define TICK_MS 1000
+
 /* ---- the end of a generation ---------------------------------------------------------------- */
 
-/* Whatever it holds goes back first, because with the delivery it is its maker's again. */
-static void finish(struct scheduler *scheduler, struct generation_state *state,
-                   const struct token_choice *choice, const struct answer_finish *how)
+/* Gives back what it holds; what somebody may still touch goes to limbo. */
+static void leave(struct scheduler *scheduler, struct generation_state *state, bool keep,
+                  const char *reason)
 {
-    bool waiting = state->phase == PHASE_WAITING;
-    planner_remove(&scheduler->planner, state, how->finish != GENERATION_FAILED);
-    if (waiting && !state->admitted)
+    struct kv_books *books = &scheduler->memory.books;
+    bool stays = handover_end(scheduler, state, reason);
+    switch (state->phase) {
+    case PHASE_WAITING:
+    case PHASE_PREFILL:
+    case PHASE_RUNNING: planner_remove(&scheduler->planner, state, keep && stays); break;
+    default:
+        decode_landed_remove(scheduler, state);
+        if (keep && stays)
+            kv_hold_share(books, &state->hold, state->generation->key, state->tokens,
+                          state->computed);
+        kv_hold_release(books, &state->hold);
+    }
+}
+
+/* Whatever it holds goes back first, because with the delivery it is its maker's again. */
+void scheduler_finish(struct scheduler *scheduler, struct generation_state *state,
+                      const struct token_choice *choice, const struct answer_finish *how)
+{
+    leave(scheduler, state, how->finish != GENERATION_FAILED,
+          how->reason ? how->reason : "the request has ended");
+    if (!state->admitted)
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
+    if (choice && state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
+    request_log_finish(&scheduler->log, state->log_number, how->finish, how->reason,
+                       state->cached_tokens, state->generated);
     scheduler->counts.aborted += how->finish == GENERATION_ABORTED;
     scheduler->counts.failed += how->finish == GENERATION_FAILED;
     state->generation->state = NULL;
@@ -31,8 +57,8 @@ static void finish(struct scheduler *scheduler, struct generation_state *state,
     generation_state_close(state);
 }
 
-static void finish_without_token(struct scheduler *scheduler, struct generation_state *state,
-                                 enum generation_finish kind, int error, const char *reason)
+void scheduler_finish_without_token(struct scheduler *scheduler, struct generation_state *state,
+                                    enum generation_finish kind, int error, const char *reason)
 {
     struct answer_finish how = ANSWER_GOES_ON;
     how.finish = kind;
@@ -42,14 +68,14 @@ static void finish_without_token(struct scheduler *scheduler, struct generation_
     if (answer_flush(state, &scheduler->text))
         scheduler->text.length =
             0; /* no memory: the rest of the text is lost, the end is not */
-    finish(scheduler, state, NULL, &how);
+    scheduler_finish(scheduler, state, NULL, &how);
 }
 
-static void fail(struct scheduler *scheduler, struct generation_state *state, int error,
-                 const char *reason)
+void scheduler_fail(struct scheduler *scheduler, struct generation_state *state, int error,
+                    const char *reason)
 {
     LOG_WARNING(sched, "rid %s failed: %s", state->generation->rid, reason);
-    finish_without_token(scheduler, state, GENERATION_FAILED, error, reason);
+    scheduler_finish_without_token(scheduler, state, GENERATION_FAILED, error, reason);
 }
 
 /* ---- everybody inside ----------------------------------------------------------------------- */
@@ -65,7 +91,23 @@ static void abort_waiting(struct scheduler *scheduler, struct wait_list *list, s
     for (struct generation_state *state = list->first; state; state = next) {
         next = state->next;
         if (test(scheduler, state, context))
-            finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+    }
+}
+
+static void abort_handing(struct scheduler *scheduler, state_test *test, const void *context,
+                          int error, const char *reason)
+{
+    struct generation_state *next;
+    for (struct generation_state *state = scheduler->handing_first; state; state = next) {
+        next = state->handing_next;
+        if (test(scheduler, state, context))
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
+    }
+    for (struct generation_state *state = scheduler->landed_first; state; state = next) {
+        next = state->next;
+        if (test(scheduler, state, context))
+            scheduler_finish_without_token(scheduler, state, GENERATION_ABORTED, error, reason);
     }
 }
 
@@ -73,12 +115,13 @@ static void abort_those(struct scheduler *scheduler, state_test *test, const voi
                         int error, const char *reason)
 {
     struct planner *planner = &scheduler->planner;
+    abort_handing(scheduler, test, context, error, reason);
     abort_waiting(scheduler, &planner->waiting.retracted, test, context, error, reason);
     abort_waiting(scheduler, &planner->waiting.fresh, test, context, error, reason);
     for (uint32_t i = planner->active_count; i-- > 0;)
         if (test(scheduler, planner->active[i], context))
-            finish_without_token(scheduler, planner->active[i], GENERATION_ABORTED, error,
-                                 reason);
+            scheduler_finish_without_token(scheduler, planner->active[i], GENERATION_ABORTED,
+                                           error, reason);
 }
 
 static bool is_flagged(struct scheduler *scheduler, struct generation_state *state,
@@ -138,10 +181,14 @@ static void take_message(struct scheduler *scheduler, struct message *message)
     case MESSAGE_SUBMIT: {
         struct generation_state *state = (struct generation_state *)message;
         scheduler->counts.requests++;
+        state->log_number = request_log_add(&scheduler->log, state->generation);
         expect_deadline(scheduler, state);
         if (is_flagged(scheduler, state, NULL)) /* its abort may have been looked for already */
             atomic_store_explicit(&scheduler->aborts, true, memory_order_relaxed);
-        planner_add(&scheduler->planner, state);
+        if (state->generation->handover.kind != HANDOVER_NONE)
+            handover_begin(scheduler, state);
+        else
+            planner_add(&scheduler->planner, state);
         break;
     }
     case MESSAGE_ABORT_RID: {
@@ -183,7 +230,8 @@ static void answer_flush_message(struct scheduler *scheduler, struct flush_messa
 
 static void flush_or_refuse(struct scheduler *scheduler, bool closing)
 {
-    bool idle = planner_is_idle(&scheduler->planner);
+    bool idle = planner_is_idle(&scheduler->planner) && !scheduler->handing_first &&
+                !scheduler->landed_first;
     struct flush_message **at = &scheduler->flushes;
     uint64_t now = *at ? clock_now_ns() : 0;
     if (*at && idle && scheduler->memory.books.cache)
@@ -201,53 +249,74 @@ static void flush_or_refuse(struct scheduler *scheduler, bool closing)
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-/* All of its tokens are computed: the next one. Returns how many there were. */
-static uint32_t take_token(struct scheduler *scheduler, struct generation_state *state,
-                           float *row)
+bool scheduler_accept(struct scheduler *scheduler, struct generation_state *state,
+                      const struct token_choice *choice)
 {
-    struct token_choice choice;
     struct answer_finish how;
-    struct stepper *stepper = &scheduler->stepper;
-    int rc = stepper_pick(stepper, &scheduler->ends, state, row, &choice);
-    if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
-        return 0;
-    }
+    enum generation_phase phase = state->phase;
     scheduler->text.length = 0;
-    if (answer_token(&scheduler->ends, state, choice.token, &scheduler->text, &how)) {
-        fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
-        return 0;
+    if (answer_token(&scheduler->ends, state, choice->token, &scheduler->text, &how)) {
+        scheduler_fail(scheduler, state, BATON_ENOMEM, "no memory for the text of the answer");
+        return false;
     }
-    planner_token(state, choice.token);
-    if (how.finish == GENERATION_RUNNING)
-        answer_deliver(state, &choice, &scheduler->text, &how);
-    else
-        finish(scheduler, state, &choice, &how);
-    return 1;
+    planner_token(state, choice->token);
+    if (phase == PHASE_LANDED)
+        state->phase = phase; /* it has no place to run yet */
+    if (how.finish != GENERATION_RUNNING) {
+        scheduler_finish(scheduler, state, choice, &how);
+        return false;
+    }
+    if (state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
+    answer_deliver(state, choice, &scheduler->text, &how);
+    return true;
 }
 
-static uint32_t take_piece(struct scheduler *scheduler, const struct step_piece *piece,
-                           const struct stepper_failure *failure, float *rows)
+/* Its next token is drawn. */
+static void take_token(struct scheduler *scheduler, struct generation_state *state,
+                       const struct token_choice *choice)
+{
+    if (state->room)
+        prefill_token(scheduler, state, choice);
+    else
+        scheduler_accept(scheduler, state, choice);
+}
+
+static void take_result(struct scheduler *scheduler, const struct step_piece *piece,
+                        const struct stepper_result *result)
 {
     struct generation_state *state = piece->state;
-    struct stepper *stepper = &scheduler->stepper;
-    if (failure->error) {
-        fail(scheduler, state, failure->error, failure->reason);
-        return 0;
+    if (result->error) {
+        scheduler_fail(scheduler, state, result->error, result->reason);
+        return;
     }
-    int rc = stepper_rate(stepper, piece, rows);
-    if (rc) {
-        fail(scheduler, state, rc, stepper->reason);
-        return 0;
-    }
+    bool prompt = state->phase == PHASE_PREFILL;
     planner_computed(&scheduler->planner, piece);
-    if (state->computed < state->token_count)
-        return 0;
-    if (state->limit == 0) {
-        finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
-        return 0;
+    if (prompt && state->computed == state->token_count)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_COMPUTED);
+    if (result->picked)
+        take_token(scheduler, state, &result->choice);
+    else if (state->computed == state->token_count) /* of whom no token was wanted */
+        scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
+    else
+        prefill_computed(scheduler, state);
+}
+
+/* Until somebody rings, a room changes, or the earliest deadline passes. */
+static void sleep_until_change(struct scheduler *scheduler)
+{
+    struct pollfd watched[1 + KV_RANKS_MAX] = {{.fd = scheduler->bell.fd, .events = POLLIN}};
+    uint32_t count = 1 + rank_group_watch(&scheduler->group, watched + 1, KV_RANKS_MAX);
+    uint64_t now = clock_now_ns();
+    int timeout = scheduler->group.ranks ? TICK_MS : -1; /* peers want a sign of life */
+    if (scheduler->deadline_ns != UINT64_MAX) {
+        uint64_t left = scheduler->deadline_ns > now ? scheduler->deadline_ns - now : 0;
+        if (timeout < 0 || left / NS_PER_MS < (uint64_t)timeout)
+            timeout = (int)(left / NS_PER_MS) + 1;
     }
-    return take_token(scheduler, state, rows + (size_t)(piece->rows - 1) * stepper->vocab_size);
+    scheduler_publish(scheduler);
+    atomic_store_explicit(&scheduler->step_started_ns, 0, memory_order_release);
+    poll(watched, count, timeout);
 }
 
 /* Nobody runs and nobody can be let in, which only pages that are lost to the pool can cause. */
@@ -256,58 +325,73 @@ static void fail_stuck(struct scheduler *scheduler)
     struct wait_queue *waiting = &scheduler->planner.waiting;
     struct generation_state *state =
         waiting->retracted.first ? waiting->retracted.first : waiting->fresh.first;
-    fail(scheduler, state, BATON_ELIMIT,
-         "the KV cache has no room for it, though nothing runs");
+    struct sequence_load load = generation_state_load(state);
+    char reason[160];
+    snprintf(
+        reason, sizeof(reason),
+        "it needs %u pages of the KV cache; nothing runs, and still only %u of %u can be had",
+        admission_need(&load, 1, scheduler->options.tokens_per_page),
+        kv_books_available(&scheduler->memory.books),
+        scheduler->memory.books.pool->counts.pages);
+    scheduler_fail(scheduler, state, BATON_ELIMIT, reason);
+}
+
+static void log_retraction(const struct scheduler *scheduler, const struct step_plan *plan)
+{
+    const struct planner *planner = &scheduler->planner;
+    if (plan->retracted)
+        LOG_INFO(sched, "the kv cache is full: retracted %u, running %u, new token ratio %.3f",
+                 plan->retracted, planner->active_count, planner->ratio.now);
 }
 
 static void run_step(struct scheduler *scheduler)
 {
     uint64_t started = clock_now_ns();
     uint32_t tokens = 0;
-    atomic_store_explicit(&scheduler->step_started_ns, started, memory_order_relaxed);
     const struct step_plan *plan = planner_plan(&scheduler->planner);
     atomic_fetch_sub_explicit(&scheduler->queued, plan->admitted, memory_order_relaxed);
+    if (plan->count == 0 && handover_pending(scheduler)) {
+        sleep_until_change(scheduler);
+        return;
+    }
     if (plan->count == 0) {
         fail_stuck(scheduler);
         return;
     }
-    stepper_compute(&scheduler->stepper, plan);
-    float *rows = scheduler->stepper.logits;
+    log_retraction(scheduler, plan);
+    for (uint32_t i = plan->decoding; i < plan->count; i++)
+        request_log_mark(&scheduler->log, plan->pieces[i].state->log_number, MOMENT_ADMITTED);
+    prefill_before_step(scheduler, plan);
+    stepper_run(&scheduler->stepper, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
-        const struct step_piece *piece = &plan->pieces[i];
-        size_t size = (size_t)piece->rows * scheduler->stepper.vocab_size;
-        tokens += take_piece(scheduler, piece, &scheduler->stepper.failures[i], rows);
-        rows += size;
+        const struct stepper_result *result = &scheduler->stepper.results[i];
+        tokens += result->picked;
+        take_result(scheduler, &plan->pieces[i], result);
     }
     scheduler_count_step(scheduler, tokens, clock_now_ns() - started);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-/* Nobody is inside and nothing is asked: there is no deadline to wake up for. */
-static void sleep_on_bell(struct scheduler *scheduler)
-{
-    struct pollfd bell = {.fd = scheduler->bell.fd, .events = POLLIN};
-    token_ratio_reset(&scheduler->planner.ratio);
-    scheduler->deadline_ns = UINT64_MAX;
-    atomic_store_explicit(&scheduler->step_started_ns, 0, memory_order_relaxed);
-    scheduler_publish(scheduler);
-    poll(&bell, 1, -1);
-}
-
 static void fail_everybody(struct scheduler *scheduler)
 {
     struct planner *planner = &scheduler->planner;
     const char *reason = "this worker is shutting down";
+    while (scheduler->handing_first)
+        scheduler_finish_without_token(scheduler, scheduler->handing_first, GENERATION_FAILED,
+                                       BATON_ESTATE, reason);
+    while (scheduler->landed_first)
+        scheduler_finish_without_token(scheduler, scheduler->landed_first, GENERATION_FAILED,
+                                       BATON_ESTATE, reason);
     while (planner->active_count)
-        finish_without_token(scheduler, planner->active[planner->active_count - 1],
-                             GENERATION_FAILED, BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->active[planner->active_count - 1],
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
     while (planner->waiting.retracted.first)
-        finish_without_token(scheduler, planner->waiting.retracted.first, GENERATION_FAILED,
-                             BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->waiting.retracted.first,
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
     while (planner->waiting.fresh.first)
-        finish_without_token(scheduler, planner->waiting.fresh.first, GENERATION_FAILED,
-                             BATON_ESTATE, reason);
+        scheduler_finish_without_token(scheduler, planner->waiting.fresh.first,
+                                       GENERATION_FAILED, BATON_ESTATE, reason);
 }
 
 void *scheduler_thread(void *context)
@@ -316,14 +400,18 @@ void *scheduler_thread(void *context)
     pthread_setname_np(pthread_self(), "baton-sched");
     /* The bell is answered before anything is looked at, so that whoever rings later wakes us. */
     for (;;) {
+        atomic_store_explicit(&scheduler->step_started_ns, clock_now_ns(),
+                              memory_order_relaxed);
         read_inbox(scheduler);
         if (atomic_load_explicit(&scheduler->closing, memory_order_acquire))
             break;
         end_aborted(scheduler);
         end_late(scheduler);
         flush_or_refuse(scheduler, false);
+        handover_advance(scheduler);
         if (planner_is_idle(&scheduler->planner)) {
-            sleep_on_bell(scheduler);
+            token_ratio_reset(&scheduler->planner.ratio);
+            sleep_until_change(scheduler);
         } else {
             run_step(scheduler);
             scheduler_publish(scheduler);

@@ -4,43 +4,49 @@
 #define BATON_SCHED_STEPPER_H
 
 #include "answer.h"
+#include "layer_watch.h"
 #include "planner.h"
 
 #include "engine/engine.h"
 
 #define STEPPER_REASON_BYTES 256
 
-struct stepper_failure {
-    int error; /* BATON_OK: none */
+/* What came of a piece. */
+struct stepper_result {
+    int error; /* BATON_OK, or there are neither K, V nor a choice, and why */
     char reason[STEPPER_REASON_BYTES];
+    float *rows; /* its rows of logits; changed where a token was drawn from the last one */
+    bool picked;
+    struct token_choice choice;
+};
+
+/* The working memory of one thread that draws. */
+struct stepper_thread {
+    struct sampler *sampler;
+    int32_t *forbidden; /* ends and stop tokens of one generation */
+    size_t forbidden_capacity;
 };
 
 struct stepper {
     struct engine *engine;
-    struct sampler *sampler;
-    uint32_t vocab_size;
+    struct layer_watch *watch; /* NULL: none */
+    const struct answer_ends *ends;
+    uint32_t vocab_size, thread_count;
+    struct stepper_thread *threads;    /* [engine_threads] */
     struct engine_sequence *sequences; /* [pieces_max] */
     float *logits;                     /* [rows_max][vocab_size] */
-    struct stepper_failure *failures;  /* [pieces_max]: of each piece of the last step */
-    char reason[STEPPER_REASON_BYTES]; /* why the last rate or pick failed */
-    int32_t *forbidden;                /* ends and stop tokens of one generation */
-    size_t forbidden_capacity;
+    struct stepper_result *results;    /* [pieces_max]: of the last step */
+    const struct step_plan *plan;      /* of the step in work */
+    _Atomic uint32_t next;             /* piece to be drawn from */
 };
 
-int stepper_open(struct stepper *stepper, struct engine *engine, uint32_t pieces_max,
-                 uint32_t rows_max, struct error err);
+int stepper_open(struct stepper *stepper, struct engine *engine, const struct answer_ends *ends,
+                 uint32_t pieces_max, uint32_t rows_max, struct error err);
 void stepper_close(struct stepper *stepper); /* all zero is fine */
 
-/* Computes the plan. What one piece is guilty of does not touch the others: failures[i] says whose K,
- * V and logits are not there. */
-void stepper_compute(struct stepper *stepper, const struct step_plan *plan);
-
-/* Rates prompt tokens by the piece's rows, before the piece counts as computed. Of stepper->reason the
- * reason of a failure. */
-int stepper_rate(struct stepper *stepper, const struct step_piece *piece, const float *rows);
-
-/* Draws the next token from the last row of the piece. */
-int stepper_pick(struct stepper *stepper, const struct answer_ends *ends,
-                 const struct generation_state *state, float *row, struct token_choice *out);
+/* Computes the plan, rates the prompt tokens that want it, and draws a token for each piece that ends
+ * its sequence. results[i] says what came of piece i; what one is guilty of does not touch the
+ * others. */
+void stepper_run(struct stepper *stepper, const struct step_plan *plan);
 
 #endif

@@ -101,7 +101,8 @@ void api_server_info(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "model_path", server->model->path);
     json_put_key_text(&out, "tokenizer_path", server->model->path);
     json_put_key_text(&out, "served_model_name", server->model->name);
-    json_put_key_text(&out, "disaggregation_mode", server->options.role);
+    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->role));
+    json_put_key_int(&out, "disaggregation_bootstrap_port", server->bootstrap_port);
     json_put_key_int(&out, "tp_size", server->options.tp_size);
     json_put_key_int(&out, "dp_size", 1);
     json_put_key_int(&out, "pp_size", 1);
@@ -121,6 +122,13 @@ void api_server_info(struct http_exchange *exchange, void *context)
     api_reply_json(server, exchange, &out);
 }
 
+/* Wherever they stand. */
+static int64_t requests_inside(const struct scheduler_stats *stats)
+{
+    return (int64_t)stats->running + stats->waiting + stats->bootstrapping + stats->inflight +
+           stats->preallocating + stats->transferring + stats->landed;
+}
+
 /* ---- load ----------------------------------------------------------------------------------- */
 
 /* What sglang-router 0.3.2 reads. */
@@ -135,7 +143,7 @@ void api_get_load(struct http_exchange *exchange, void *context)
     json_put_open(&out, '[');
     json_put_open(&out, '{');
     json_put_key_int(&out, "dp_rank", 0);
-    json_put_key_int(&out, "num_reqs", stats.running + stats.waiting);
+    json_put_key_int(&out, "num_reqs", requests_inside(&stats));
     json_put_key_int(&out, "num_waiting_reqs", stats.waiting);
     json_put_key_int(&out, "num_tokens",
                      (int64_t)stats.used_tokens + stats.waiting_uncached_tokens);
@@ -143,6 +151,23 @@ void api_get_load(struct http_exchange *exchange, void *context)
     json_put_close(&out, '}');
     json_put_close(&out, ']');
     api_reply_json(server, exchange, &out);
+}
+
+static void disaggregation_write(struct json_writer *out, const struct api_server *server,
+                                 const struct scheduler_stats *stats)
+{
+    json_put_key(out, "disaggregation");
+    json_put_open(out, '{');
+    json_put_key_text(out, "mode", worker_role_name(server->role));
+    json_put_key_int(out, "prefill_bootstrap_queue_reqs", stats->bootstrapping);
+    json_put_key_int(out, "prefill_inflight_queue_reqs", stats->inflight);
+    json_put_key_int(out, "decode_prealloc_queue_reqs", stats->preallocating);
+    json_put_key_int(out, "decode_transfer_queue_reqs", stats->transferring);
+    json_put_key_int(out, "decode_retracted_queue_reqs", stats->retracted_waiting);
+    json_put_key_real(out, "kv_transfer_speed_gb_s",
+                      stats->transfer_ms > 0 ? stats->transfer_mb / stats->transfer_ms : 0);
+    json_put_key_real(out, "kv_transfer_latency_ms", stats->transfer_ms);
+    json_put_close(out, '}');
 }
 
 static void load_write(struct json_writer *out, const struct api_server *server,
@@ -155,7 +180,7 @@ static void load_write(struct json_writer *out, const struct api_server *server,
     json_put_key_int(out, "num_running_reqs", stats->running);
     json_put_key_int(out, "num_waiting_reqs", stats->waiting);
     json_put_key_int(out, "num_waiting_uncached_tokens", stats->waiting_uncached_tokens);
-    json_put_key_int(out, "num_total_reqs", stats->running + stats->waiting);
+    json_put_key_int(out, "num_total_reqs", requests_inside(stats));
     json_put_key_int(out, "num_used_tokens", stats->used_tokens);
     json_put_key_int(out, "num_total_tokens",
                      (int64_t)stats->used_tokens + stats->waiting_uncached_tokens);
@@ -167,6 +192,8 @@ static void load_write(struct json_writer *out, const struct api_server *server,
         out, "utilization",
         server->options.max_running ? (double)stats->running / server->options.max_running : 0);
     json_put_key_int(out, "max_running_requests", server->options.max_running);
+    if (server->role != ROLE_MIXED)
+        disaggregation_write(out, server, stats);
     json_put_close(out, '}');
 }
 
@@ -191,7 +218,7 @@ void api_loads(struct http_exchange *exchange, void *context)
     json_put_open(&out, '{');
     json_put_key_int(&out, "total_running_reqs", stats.running);
     json_put_key_int(&out, "total_waiting_reqs", stats.waiting);
-    json_put_key_int(&out, "total_reqs", stats.running + stats.waiting);
+    json_put_key_int(&out, "total_reqs", requests_inside(&stats));
     json_put_key_int(&out, "total_tokens",
                      (int64_t)stats.used_tokens + stats.waiting_uncached_tokens);
     json_put_key_real(&out, "avg_token_usage",
@@ -215,6 +242,7 @@ void api_metrics(struct http_exchange *exchange, void *context)
         .capacity_tokens = scheduler_capacity(server->scheduler),
         .max_running = server->options.max_running,
         .connections = http_server_connections(server->http),
+        .transfers = server->options.transfers,
     };
     if (metrics_page(&server->metrics, &stats, &facts, &page))
         http_exchange_reply(exchange, 500, "text/plain", "out of memory\n", 14);

@@ -117,6 +117,46 @@ static void scheduler_put(struct page *page, const struct scheduler_stats *stats
     put(page, "baton:pages{state=\"quarantined\"} %u\n", stats->pages.quarantined);
 }
 
+static void transfer_put(struct page *page, const struct scheduler_stats *stats)
+{
+    double ms = stats->transfer_ms;
+    gauge(page, "sglang:num_prefill_bootstrap_queue_reqs", stats->bootstrapping,
+          "Requests that decode has not given pages yet.");
+    gauge(page, "sglang:num_prefill_inflight_queue_reqs", stats->inflight,
+          "Requests that are computed and on their way.");
+    gauge(page, "sglang:num_decode_prealloc_queue_reqs", stats->preallocating,
+          "Requests that wait for pages.");
+    gauge(page, "sglang:num_decode_transfer_queue_reqs", stats->transferring,
+          "Requests whose pages are being filled.");
+    gauge(page, "baton:landed_reqs", stats->landed, "Requests that wait for a place to run.");
+    gauge(page, "baton:limbo_rooms", stats->limbo,
+          "Failed hand-overs whose pages are not yet safe to use.");
+    gauge(page, "sglang:kv_transfer_latency_ms", ms,
+          "From the first byte to the last one's arrival, lately.");
+    gauge(page, "sglang:kv_transfer_total_mb", stats->transfer_mb,
+          "Megabytes of a hand-over, lately.");
+    gauge(page, "sglang:kv_transfer_speed_gb_s", ms > 0 ? stats->transfer_mb / ms : 0,
+          "Bytes of a hand-over by its time, lately.");
+    gauge(page, "sglang:kv_transfer_bootstrap_ms", stats->bootstrap_ms,
+          "Until both sides know of a room, lately.");
+    gauge(page, "sglang:kv_transfer_alloc_ms", stats->alloc_ms,
+          "Until decode had pages for it, lately.");
+    counter(page, "sglang:num_transfer_failed_reqs_total", stats->handovers_failed,
+            "Hand-overs that failed.");
+    counter(page, "baton:handovers_total", stats->handovers, "Hand-overs begun.");
+    counter(page, "baton:handovers_declined_total", stats->handovers_declined,
+            "Hand-overs that decode did without.");
+    counter(page, "baton:recomputed_total", stats->recomputed,
+            "Prompts computed at decode after a failed hand-over.");
+    counter(page, "baton:transfer_sent_bytes_total", stats->transfers.bytes_sent,
+            "Bytes sent.");
+    counter(page, "baton:transfer_received_bytes_total", stats->transfers.bytes_received,
+            "Bytes received.");
+    counter(page, "baton:transfer_fallbacks_total", stats->transfers.fallbacks,
+            "Links that did not get the first backend.");
+    gauge(page, "baton:transfer_links", stats->transfers.links_up, "Links to other workers.");
+}
+
 /* A label's value cannot have these in it as they are. */
 static void label_copy(const char *name, char *out, size_t size)
 {
@@ -137,6 +177,8 @@ int metrics_page(const struct metrics *metrics, const struct scheduler_stats *st
     struct page page = {.out = out, .model = model};
     label_copy(facts->model_name, model, sizeof(model));
     scheduler_put(&page, stats, facts);
+    if (facts->transfers)
+        transfer_put(&page, stats);
     histogram_put(&page, "sglang:time_to_first_token_seconds", &metrics->first_token,
                   "From the request to its first token.");
     histogram_put(&page, "sglang:inter_token_latency_seconds", &metrics->between_tokens,

@@ -27,6 +27,7 @@ struct metrics_facts {
     const char *model_name;
     uint32_t capacity_tokens, max_running;
     uint32_t connections;
+    bool transfers; /* the worker takes part in hand-overs */
 };
 
 /* The page in Prometheus' text format. ENOMEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "reply.h"
+#include "remote_prefill.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,6 +37,7 @@ static void reply_close(struct reply *reply)
     free(reply->choices);
     free(reply->prompts);
     free(reply->cache_key);
+    reply_rooms_free(&reply->rooms);
     free(reply->model_name);
     free(reply->body);
     free(reply);
@@ -59,6 +60,10 @@ static void client_left(struct http_exchange *exchange, void *context)
     if (reply->choice_count) /* until then the name may be being read */
         LOG_DEBUG(server, "request %s: the client left", reply->id);
     choices_abort(reply);
+    if (reply->remote_pending) {
+        remote_prefill_cancel(reply);
+        reply_close(reply);
+    }
 }
 
 /* The exchange is over; what the scheduler still has is waited for. */
@@ -160,6 +165,11 @@ void reply_completion(struct http_exchange *exchange, void *context)
     reply_begin(exchange, context, &completion_format);
 }
 
+void reply_prefill(struct http_exchange *exchange, void *context)
+{
+    reply_begin(exchange, context, &prefill_format);
+}
+
 void reply_chat(struct http_exchange *exchange, void *context)
 {
     reply_begin(exchange, context, &chat_format);
@@ -227,6 +237,7 @@ static bool choices_open(struct reply *reply)
         for (uint32_t k = 0; k < reply->prompts[i].settings.n; k++, index++) {
             reply->choices[index].index = index;
             choice_fill(reply, &reply->choices[index], &reply->prompts[i], k);
+            reply_rooms_apply(reply, index, &reply->choices[index].generation.handover);
             reply->choices[index].last_delivery = delivery_open(&reply->choices[index]);
             if (!reply->choices[index].last_delivery)
                 request_refuse(&reply->error, 503, NULL, "out of memory");
@@ -257,6 +268,14 @@ static void reply_start(struct reply *reply)
         reply_close(reply);
         return;
     }
+    if (!reply->error.status && remote_prefill_wanted(reply))
+        remote_prefill_begin(reply);
+    else
+        reply_continue(reply);
+}
+
+void reply_continue(struct reply *reply)
+{
     if (reply->error.status || !choices_open(reply)) {
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         exchange_over(reply);
@@ -268,7 +287,8 @@ static void reply_start(struct reply *reply)
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         choices_abort(reply);
         exchange_over(reply);
-    }
+    } else if (reply->format->submitted)
+        reply->format->submitted(reply);
 }
 
 /* ---- what comes back ------------------------------------------------------------------------ */
@@ -365,6 +385,7 @@ void reply_advance(struct reply_choice *choice)
     struct reply *reply = choice->reply;
     if (choice->finish) {
         reply->unfinished--;
+        api_trace(reply->server, choice->generation.rid);
         histogram_add(&reply->server->metrics.end_to_end,
                       (double)(clock_now_ns() - reply->received_ns) / 1e9);
     }

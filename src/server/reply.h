@@ -33,12 +33,21 @@ struct token_records {
     size_t top_count, top_capacity;
 };
 
+/* Where the other half of a request is: "bootstrap_host", "bootstrap_port" and "bootstrap_room", each
+ * one value or one for every choice. A single room is counted up over the choices. */
+struct reply_rooms {
+    json_t *hosts, *ports, *rooms; /* NULL: not given */
+};
+
 struct reply_prompt {
     struct token_list tokens;
     char *text; /* for echo; NULL: not wanted or not known */
     struct generation_settings settings;
     char rid[GENERATION_RID_BYTES];
     bool in_reasoning;
+    struct remote_prefill *remote; /* who asks for a room for it; NULL: nobody */
+    char bootstrap[96];            /* the room it got by that; "": none */
+    uint64_t room;
 };
 
 struct reply_choice {
@@ -76,6 +85,8 @@ struct reply_format {
     const char *id_prefix;
     /* Any thread. Fills prompts and the fields below from the body. */
     void (*read)(struct reply *reply, const struct request_reader *reader);
+    /* Loop's thread. Its generations are submitted; NULL: nothing to say yet. */
+    void (*submitted)(struct reply *reply);
     /* Loop's thread. What is new of a choice, as events of a stream; its end, too, if it has come. */
     void (*events)(struct reply *reply, struct reply_choice *choice);
     /* What a stream has after all choices have ended, but for [DONE]. */
@@ -84,6 +95,7 @@ struct reply_format {
     void (*whole)(struct reply *reply);
 };
 extern const struct reply_format generate_format, completion_format, chat_format;
+extern const struct reply_format prefill_format;
 
 struct reply {
     struct api_server *server;
@@ -106,9 +118,12 @@ struct reply {
     int64_t logprob_start; /* -1: of no prompt token */
     int32_t priority;
     char *cache_key;
+    struct reply_rooms rooms;
     bool tools, reasoning; /* of a chat: to be taken apart */
     struct reply_prompt *prompts;
     uint32_t prompt_count;
+
+    uint32_t remote_pending; /* prompts that wait for a room */
 
     /* ---- the reply ---- */
     struct reply_choice *choices;
@@ -120,7 +135,7 @@ struct reply {
 };
 
 /* Handlers of the endpoints. */
-http_handler reply_generate, reply_completion, reply_chat;
+http_handler reply_generate, reply_completion, reply_chat, reply_prefill;
 
 /* ---- for the formats ------------------------------------------------------------------------ */
 
@@ -133,6 +148,11 @@ void reply_prompt_ids(struct reply *reply, struct reply_prompt *prompt, const js
                       const char *field);
 /* stream, stream_options, priority, cache_salt, extra_key, rid, model. */
 void reply_common_read(struct reply *reply, const struct request_reader *reader);
+
+/* reply_rooms.c: says where choice `index` of reply->choice_count is handed over. False: refused. */
+void reply_rooms_read(struct reply *reply, const struct request_reader *reader);
+bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out);
+void reply_rooms_free(struct reply_rooms *rooms);
 
 /* Sends reply->out as one event ("data: ...\n\n") and empties it. */
 void reply_event(struct reply *reply);
@@ -157,6 +177,8 @@ void delivery_close(struct delivery *delivery); /* NULL is fine */
 generation_deliver reply_deliver;
 /* reply.c: the choice has something new, or has ended. Loop's thread. */
 void reply_advance(struct reply_choice *choice);
+/* Loop's thread. Its prompts have their rooms, or do without: on to the scheduler. */
+void reply_continue(struct reply *reply);
 /* Loop's thread. Ends the reply with an error, as far as that is still possible. */
 void reply_fail(struct reply *reply, int code, const char *reason);
 

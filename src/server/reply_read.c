@@ -116,6 +116,7 @@ void reply_common_read(struct reply *reply, const struct request_reader *reader)
     reply->priority = (int32_t)priority;
     rid_read(reply, reader);
     cache_key_read(reply, reader);
+    reply_rooms_read(reply, reader);
     if (model && !(reply->model_name = strdup(model)))
         request_refuse(&reply->error, 503, NULL, "out of memory");
 }

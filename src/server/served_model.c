@@ -118,6 +118,7 @@ static int parts_open(struct served_model *model, const struct served_model_opti
         return rc;
     model->config = *model_file_config(file);
     model->weight_bytes = model_file_weights(file)->bytes;
+    model_fingerprint(&model->config, model_file_weights(file), model->fingerprint);
     if ((rc = tokenizer_open(model, file, err)) ||
         (rc =
              template_open(model, options->chat_template, model_file_chat_template(file), err)))

@@ -6,6 +6,7 @@
 #define BATON_SERVER_SERVED_MODEL_H
 
 #include "engine/engine.h"
+#include "model/model_fingerprint.h"
 #include "model/template.h"
 #include "model/tokenizer.h"
 
@@ -20,6 +21,7 @@ struct served_model {
     char *bos_text, *eos_text;      /* NULL: none */
     struct engine *engine;
     uint64_t weight_bytes;
+    char fingerprint[MODEL_FINGERPRINT_BYTES];
 };
 
 struct served_model_options {

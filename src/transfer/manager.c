@@ -61,6 +61,8 @@ static int manager_copy_config(struct manager *manager, const baton_manager_opti
     config->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : 1000;
     config->silent_ms = options->silent_ms ? options->silent_ms : 5000;
     config->match_timeout_ms = options->match_timeout_ms ? options->match_timeout_ms : 10000;
+    config->reach_timeout_ms =
+        options->reach_timeout_ms ? options->reach_timeout_ms : config->match_timeout_ms;
     config->deadline_ms = options->deadline_ms ? options->deadline_ms : 300000;
     config->max_inflight = options->max_inflight;
     config->max_sge = options->max_sge;

@@ -59,7 +59,7 @@ struct manager_config {
     char ib_device[1024];
     uint32_t max_inflight, max_sge; /* 0: the backend's */
     uint32_t max_rooms, copy_threads, tcp_streams;
-    uint32_t heartbeat_ms, silent_ms, match_timeout_ms, deadline_ms;
+    uint32_t heartbeat_ms, silent_ms, match_timeout_ms, reach_timeout_ms, deadline_ms;
     bool register_rank, verify, verbose;
 };
 

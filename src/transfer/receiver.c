@@ -166,7 +166,15 @@ int baton_receiver_poll(const baton_receiver *receiver)
 
 int baton_receiver_abort(baton_receiver *receiver, const char *reason)
 {
-    return receiver ? room_abort(receiver->room, reason, "aborted by the decode side")
+    return receiver ? room_abort(receiver->room, BATON_EABORTED, reason,
+                                 "aborted by the decode side")
+                    : BATON_EINVAL;
+}
+
+int baton_receiver_decline(baton_receiver *receiver, const char *reason)
+{
+    return receiver ? room_abort(receiver->room, BATON_EDECLINED, reason,
+                                 "the decode side does without it")
                     : BATON_EINVAL;
 }
 

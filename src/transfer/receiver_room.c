@@ -115,6 +115,7 @@ void receiver_requests(struct room *room, uint32_t requests)
         room->dp_rank = -1;
         room->deadline_ns = now + room->deadline_ms * NS_PER_MS;
         room->match_ns = now + manager->config.match_timeout_ms * NS_PER_MS;
+        room->reach_ns = now + manager->config.reach_timeout_ms * NS_PER_MS;
         if (room->fake) {
             snprintf(room->timeline.backend, sizeof(room->timeline.backend), "fake");
             room_advance(room, room->generation, BATON_WAITING_FOR_INPUT);
@@ -281,22 +282,23 @@ void receiver_tick(struct room *room, uint64_t now_ns)
         return;
     if (!room->resolved) {
         receiver_progress(room);
-        if (!room_ended(room) && !room->resolved && now_ns > room->match_ns) {
-            struct site *site = site_find(room->manager, room->bootstrap);
+        struct site *site = site_find(room->manager, room->bootstrap);
+        const char *trouble = site ? site->trouble : "";
+        if (!room_ended(room) && !room->resolved &&
+            (now_ns > room->match_ns || (now_ns > room->reach_ns && *trouble)))
             room_fail(room, BATON_EUNMATCHED,
-                      "no prefill group was found at %s within %u ms: %s", room->bootstrap,
-                      room->manager->config.match_timeout_ms,
-                      site && site->trouble[0] ? site->trouble : "no answer");
-        }
+                      "no prefill group was found at %s within %llu ms: %s", room->bootstrap,
+                      (unsigned long long)((now_ns - room->opened_ns) / NS_PER_MS),
+                      *trouble ? trouble : "no answer");
         return;
     }
-    if (now_ns <= room->match_ns || room_state(room) != BATON_BOOTSTRAPPING)
+    if (now_ns <= room->reach_ns || room_state(room) != BATON_BOOTSTRAPPING)
         return;
     for (struct leg *leg = room->legs; leg; leg = leg->next) {
-        if (!leg->opened) {
+        if (!leg->opened && (now_ns > room->match_ns || leg->route->trouble[0])) {
             room_fail(room, BATON_EUNMATCHED,
                       "no link with prefill rank tp %u of %s within %u ms: %s", leg->rank,
-                      room->bootstrap, room->manager->config.match_timeout_ms,
+                      room->bootstrap, (uint32_t)((now_ns - room->opened_ns) / NS_PER_MS),
                       leg->route->trouble[0] ? leg->route->trouble : "no answer");
             return;
         }

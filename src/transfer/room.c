@@ -62,13 +62,15 @@ int room_current_state(const struct room *room, uint32_t generation)
     return word >> 32 == generation ? (int)(uint32_t)word : BATON_FAILED;
 }
 
-int room_abort(struct room *room, const char *reason, const char *otherwise)
+int room_abort(struct room *room, int code, const char *reason, const char *otherwise)
 {
     if (atomic_load_explicit(&room->committed, memory_order_acquire) || room_ended(room))
         return BATON_ESTATE;
-    if (!room->abort_text[0])
+    if (!room->abort_text[0]) {
         snprintf(room->abort_text, sizeof(room->abort_text), "%s",
                  reason && *reason ? reason : otherwise);
+        room->abort_code = code;
+    }
     room_request(room, REQUEST_ABORT);
     return BATON_OK;
 }
@@ -605,7 +607,7 @@ void room_job(struct runtime_job *job)
     /* After the last COMMIT the receiver decides; a closed sender waits for that by itself. */
     bool committed = atomic_load_explicit(&room->committed, memory_order_relaxed);
     if (requests & REQUEST_ABORT && !room_ended(room) && !committed)
-        room_fail(room, BATON_EABORTED, "%s", room->abort_text);
+        room_fail(room, room->abort_code, "%s", room->abort_text);
     if (requests & REQUEST_CLOSE) {
         room->owned = false;
         if (!room_ended(room) && !committed)

@@ -138,6 +138,8 @@ struct room {
     uint32_t state_count;
     uint32_t deadline_ms, init_deadline_ms;
     char abort_text[WIRE_TEXT_MAX];
+    int abort_code;
+    uint64_t reach_ns; /* receiver: a peer in trouble is given up then */
 
     /* owner: link thread */
     struct room *live_next, **live_slot;
@@ -243,7 +245,7 @@ int room_pages_hold(struct room *room, struct error err);
 void room_request(struct room *room, uint32_t request);
 int room_current_state(const struct room *room, uint32_t generation);
 /* ESTATE when it comes too late. */
-int room_abort(struct room *room, const char *reason, const char *otherwise);
+int room_abort(struct room *room, int code, const char *reason, const char *otherwise);
 int room_failure(const struct room *room, char *text, size_t size);
 int room_timeline(const struct room *room, baton_timeline *out);
 struct room *sender_room(const baton_sender *sender);

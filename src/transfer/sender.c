@@ -181,8 +181,9 @@ uint32_t baton_sender_prefix(const baton_sender *sender)
 
 int baton_sender_abort(baton_sender *sender, const char *reason)
 {
-    return sender ? room_abort(sender->room, reason, "aborted by the prefill side")
-                  : BATON_EINVAL;
+    return sender
+               ? room_abort(sender->room, BATON_EABORTED, reason, "aborted by the prefill side")
+               : BATON_EINVAL;
 }
 
 int baton_sender_failure(const baton_sender *sender, char *text, size_t size)

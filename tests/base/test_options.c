@@ -19,6 +19,7 @@ struct values {
     struct option_strings backends;
     struct option_numbers sizes;
     double ratio;
+    struct option_repeated peers;
 };
 
 static const struct option options[] = {
@@ -72,6 +73,12 @@ static const struct option options[] = {
      .value = "N,..",
      .min = 1,
      .help = "Sizes"},
+    {.name = "peer",
+     .type = OPTION_REPEATED,
+     .offset = offsetof(struct values, peers),
+     .value = "URL",
+     .second = "PORT",
+     .help = "Peers"},
 };
 static const struct command command = {
     .name = "try",
@@ -88,8 +95,8 @@ static struct option_operands operands;
 
 static int parse(struct values *values, const char *line)
 {
-    static char words[512];
-    char *argv[32];
+    static char words[4096];
+    char *argv[OPTION_REPEATED_MAX + 32];
     int argc = 0;
     snprintf(words, sizeof(words), "%s", line);
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
@@ -255,6 +262,31 @@ static void test_lists_and_words_have_a_limit(void **state)
     refuses(line, "--backend: value 1 of the list is too long");
 }
 
+static void test_repeated_ones_add_up_with_an_optional_second_word(void **state)
+{
+    static struct values values;
+    static char line[OPTION_REPEATED_MAX * 12];
+    (void)state;
+    assert_int_equal(parse(&values, "--json"), 0);
+    assert_int_equal(values.peers.count, 0);
+    assert_int_equal(parse(&values, "--peer a 1 --peer b --peer=c 3 --json --peer d"), 0);
+    assert_int_equal(values.peers.count, 4);
+    assert_string_equal(values.peers.items[0].value, "a");
+    assert_string_equal(values.peers.items[0].second, "1");
+    assert_string_equal(values.peers.items[1].value, "b");
+    assert_null(values.peers.items[1].second);
+    assert_string_equal(values.peers.items[2].value, "c");
+    assert_string_equal(values.peers.items[2].second, "3");
+    assert_null(values.peers.items[3].second);
+    assert_true(values.json);
+    refuses("--peer", "option --peer needs a value: --peer URL");
+    refuses("--peer=", "--peer: the value is empty");
+    for (int i = 0; i < OPTION_REPEATED_MAX; i++)
+        strcat(line, "--peer=a ");
+    strcat(line, "--peer=a");
+    refuses(line, "--peer: more than 256 of them");
+}
+
 static void test_required_and_missing_operand(void **state)
 {
     static const struct option needed[] = {{.name = "host",
@@ -298,6 +330,8 @@ static void test_help_says_everything_in_the_table(void **state)
     assert_non_null(strstr(text, "usage: baton try [OPTION]... MODEL\n"));
     assert_non_null(strstr(text, "First paragraph.\n\nSecond.\n  baton try --json\nThird.\n"));
     assert_non_null(strstr(text, "  --pages N\n        Pages. Default: 4K.\n"));
+    assert_non_null(
+        strstr(text, "  --peer URL [PORT]\n        Peers. May be given several times.\n"));
     assert_non_null(strstr(text, "One of: shm|cma|tcp. Default: shm,tcp."));
     assert_non_null(strstr(text, "Bytes. Also --memory, --num-bytes."));
     for (uint32_t i = 0; i < command.option_count; i++)
@@ -327,6 +361,16 @@ static void test_man_text_cannot_become_a_request(void **state)
     free(text);
 }
 
+static void test_words_find_their_option(void **state)
+{
+    (void)state;
+    assert_ptr_equal(options_find(&command, "--pages"), &options[1]);
+    assert_ptr_equal(options_find(&command, "--pages=7"), &options[1]);
+    assert_null(options_find(&command, "--page"));
+    assert_null(options_find(&command, "pages"));
+    assert_null(options_find(&command, ""));
+}
+
 static void test_suggestions_are_near_or_absent(void **state)
 {
     static const char *const names[] = {"bench", "info", "demo", "bootstrap"};
@@ -350,10 +394,12 @@ int main(void)
         cmocka_unit_test(test_help_wins_over_mistakes),
         cmocka_unit_test(test_mistakes_are_explained),
         cmocka_unit_test(test_lists_and_words_have_a_limit),
+        cmocka_unit_test(test_repeated_ones_add_up_with_an_optional_second_word),
         cmocka_unit_test(test_required_and_missing_operand),
         cmocka_unit_test(test_help_says_everything_in_the_table),
         cmocka_unit_test(test_man_page_escapes_dashes),
         cmocka_unit_test(test_man_text_cannot_become_a_request),
+        cmocka_unit_test(test_words_find_their_option),
         cmocka_unit_test(test_suggestions_are_near_or_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

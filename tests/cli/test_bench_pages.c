@@ -39,7 +39,7 @@ static const struct {
 
 struct fixture {
     struct bench_case work;
-    struct page_pool pool;
+    struct bench_pool pool;
     int32_t pages[24];
 };
 
@@ -48,15 +48,15 @@ static void fixture_open(struct fixture *fixture, size_t shape, uint32_t rank, u
     fixture->work =
         case_of(shapes[shape].item_bytes, shapes[shape].order, shapes[shape].structured);
     assert_int_equal(bench_case_check(&fixture->work, ERROR_BUFFER(sentence)), 0);
-    assert_int_equal(
-        page_pool_open(&fixture->work, rank, tp, false, &fixture->pool, ERROR_BUFFER(sentence)),
-        0);
+    assert_int_equal(bench_pool_open(&fixture->work, rank, tp, false, &fixture->pool,
+                                     ERROR_BUFFER(sentence)),
+                     0);
     pages_shuffle(fixture->pages, 24, 11);
 }
 
 static uint64_t wrong(const struct fixture *fixture)
 {
-    return page_pool_check(&fixture->pool, fixture->pages, 0, 24, sentence, sizeof(sentence));
+    return bench_pool_check(&fixture->pool, fixture->pages, 0, 24, sentence, sizeof(sentence));
 }
 
 static void test_shuffle_is_a_permutation_of_the_seed(void **state)
@@ -85,9 +85,9 @@ static void test_filled_pages_are_right_in_every_shape(void **state)
     for (size_t i = 0; i < SHAPES; i++) {
         struct fixture fixture;
         fixture_open(&fixture, i, 0, 1);
-        page_pool_fill(&fixture.pool, fixture.pages, 0, 24);
+        bench_pool_fill(&fixture.pool, fixture.pages, 0, 24);
         assert_int_equal(wrong(&fixture), 0);
-        page_pool_close(&fixture.pool);
+        bench_pool_close(&fixture.pool);
     }
 }
 
@@ -98,15 +98,16 @@ static void test_poisoned_pages_are_wrong_where_poisoned(void **state)
         struct fixture fixture;
         fixture_open(&fixture, i, 0, 1);
         uint64_t page_bytes = fixture.work.item_bytes * fixture.work.layers;
-        page_pool_fill(&fixture.pool, fixture.pages, 0, 24);
-        page_pool_poison(&fixture.pool, fixture.pages, 7, 2);
+        bench_pool_fill(&fixture.pool, fixture.pages, 0, 24);
+        bench_pool_poison(&fixture.pool, fixture.pages, 7, 2);
         uint64_t found = wrong(&fixture); /* a pattern byte may be the poison by chance */
         assert_in_range(found, 2 * page_bytes * 9 / 10, 2 * page_bytes);
         assert_non_null(strstr(sentence, "position 7 "));
-        assert_int_equal(page_pool_check(&fixture.pool, fixture.pages, 0, 7, sentence, 256), 0);
-        assert_int_equal(page_pool_check(&fixture.pool, fixture.pages, 9, 15, sentence, 256),
+        assert_int_equal(bench_pool_check(&fixture.pool, fixture.pages, 0, 7, sentence, 256),
                          0);
-        page_pool_close(&fixture.pool);
+        assert_int_equal(bench_pool_check(&fixture.pool, fixture.pages, 9, 15, sentence, 256),
+                         0);
+        bench_pool_close(&fixture.pool);
     }
 }
 
@@ -117,7 +118,7 @@ static void test_each_flipped_byte_is_found(void **state)
     for (size_t i = 0; i < SHAPES; i++) {
         struct fixture fixture;
         fixture_open(&fixture, i, 0, 1);
-        page_pool_fill(&fixture.pool, fixture.pages, 0, 24);
+        bench_pool_fill(&fixture.pool, fixture.pages, 0, 24);
         for (uint32_t b = 0; b < fixture.pool.layout.base_count; b++) {
             baton_base *base = &fixture.pool.bases[b];
             for (uint64_t offset = 0; offset < base->item_bytes * 24; offset += 97) {
@@ -127,7 +128,7 @@ static void test_each_flipped_byte_is_found(void **state)
             }
         }
         assert_int_equal(wrong(&fixture), 0);
-        page_pool_close(&fixture.pool);
+        bench_pool_close(&fixture.pool);
     }
 }
 
@@ -136,7 +137,7 @@ static void test_exchanged_pages_and_layers_are_found(void **state)
     struct fixture fixture;
     (void)state;
     fixture_open(&fixture, 0, 0, 1);
-    page_pool_fill(&fixture.pool, fixture.pages, 0, 24);
+    bench_pool_fill(&fixture.pool, fixture.pages, 0, 24);
     int32_t page = fixture.pages[3];
     fixture.pages[3] = fixture.pages[4];
     fixture.pages[4] = page;
@@ -148,7 +149,7 @@ static void test_exchanged_pages_and_layers_are_found(void **state)
     fixture.pool.bases[0].address = fixture.pool.bases[1].address;
     fixture.pool.bases[1].address = layer;
     assert_true(wrong(&fixture) > 2 * 24 * 1536 * 9 / 10);
-    page_pool_close(&fixture.pool);
+    bench_pool_close(&fixture.pool);
 }
 
 /* A head is the same bytes wherever it lives: in the pool of one rank, or of the third of four. */
@@ -159,8 +160,8 @@ static void test_a_rank_holds_its_heads_of_the_whole(void **state)
         struct fixture whole, part;
         fixture_open(&whole, shape, 0, 1);
         fixture_open(&part, shape, 2, 4);
-        page_pool_fill(&whole.pool, whole.pages, 0, 24);
-        page_pool_fill(&part.pool, part.pages, 0, 24);
+        bench_pool_fill(&whole.pool, whole.pages, 0, 24);
+        bench_pool_fill(&part.pool, part.pages, 0, 24);
         const baton_layout *big = &whole.pool.layout, *small = &part.pool.layout;
         assert_int_equal(small->heads, 2);
         assert_int_equal(small->first_head, 4);
@@ -173,8 +174,8 @@ static void test_a_rank_holds_its_heads_of_the_whole(void **state)
                                      head * small->head_stride;
             assert_memory_equal(of_whole, of_part, BENCH_TOKENS * big->head_bytes);
         }
-        page_pool_close(&whole.pool);
-        page_pool_close(&part.pool);
+        bench_pool_close(&whole.pool);
+        bench_pool_close(&part.pool);
     }
 }
 

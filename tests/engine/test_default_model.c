@@ -96,7 +96,7 @@ static struct engine *open_engine(void **pool)
         fail_msg("%s", text);
     model_file_close(file); /* not needed any more */
     if (engine_page_shape(engine_config(engine), 1, PAGE_ELEMENT_F16, 16, &shape, err) ||
-        page_layout_make(&shape, PAGE_ORDER_BY_LAYER, &layout, err))
+        page_layout_make(&shape, PAGE_ORDER_DEFAULT, &layout, err))
         fail_msg("%s", text);
     *pool = malloc(PAGES * layout.page_stride);
     assert_non_null(*pool);

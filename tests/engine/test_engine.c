@@ -3,6 +3,7 @@
 #include "tiny_model.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -197,7 +198,7 @@ static void test_pages_of_another_shape_are_refused(void **state)
         engine_page_shape(&model.config, 2, PAGE_ELEMENT_F16, 16, &shape, ERROR_BUFFER(text)),
         BATON_OK);
     assert_int_equal(shape.heads, 2);
-    assert_int_equal(page_layout_make(&shape, PAGE_ORDER_BY_LAYER, &layout, ERROR_BUFFER(text)),
+    assert_int_equal(page_layout_make(&shape, PAGE_ORDER_DEFAULT, &layout, ERROR_BUFFER(text)),
                      BATON_OK);
     assert_int_equal(
         engine_set_pages(session.engine, 0, &layout, session.pools[0], 4, ERROR_BUFFER(text)),
@@ -205,6 +206,29 @@ static void test_pages_of_another_shape_are_refused(void **state)
     assert_int_equal(
         engine_set_pages(session.engine, 1, &layout, session.pools[0], 4, ERROR_BUFFER(text)),
         BATON_EINVAL);
+    session_close(&session);
+}
+
+static void count_run(void *context, uint32_t index)
+{
+    _Atomic uint32_t *runs = context;
+    atomic_fetch_add(&runs[index], 1);
+}
+
+static void test_threads_are_lent_between_steps(void **state)
+{
+    (void)state;
+    struct session session;
+    struct session_options options = session_defaults;
+    _Atomic uint32_t runs[4] = {0};
+    options.ranks = 2;
+    options.threads = 4;
+    session_open(&session, &model, &options);
+    assert_int_equal(engine_threads(session.engine), 4);
+    for (uint32_t i = 0; i < 10; i++)
+        engine_run(session.engine, count_run, runs);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(runs[i], 10);
     session_close(&session);
 }
 
@@ -218,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_loading_can_be_stopped),
         cmocka_unit_test(test_pages_of_another_shape_are_refused),
+        cmocka_unit_test(test_threads_are_lent_between_steps),
     };
     return cmocka_run_group_tests_name("engine.engine", tests, setup, teardown);
 }

@@ -122,6 +122,8 @@ static void check_threads_and_ranks(const struct plain *plain)
 static void check_pages(const struct plain *plain)
 {
     struct session_options options = session_defaults;
+    options.order = PAGE_ORDER_BY_LAYER;
+    check_options(plain, "pages by layer", &options, LENGTH);
     options.order = PAGE_ORDER_BY_HEAD;
     check_options(plain, "pages by head", &options, LENGTH);
     const uint32_t sizes[] = {11, 64};

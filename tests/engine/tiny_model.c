@@ -186,7 +186,7 @@ const struct session_options session_defaults = {
     .threads = 1,
     .tokens_max = 256,
     .element = PAGE_ELEMENT_F16,
-    .order = PAGE_ORDER_BY_LAYER,
+    .order = PAGE_ORDER_DEFAULT,
     .tokens_per_page = 16,
     .pages = 64,
 };

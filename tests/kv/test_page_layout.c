@@ -52,6 +52,17 @@ static void test_layout_by_head_has_heads_outside(void **state)
     assert_int_equal(layout.page_stride, 2 * 3 * 2 * 4 * 16);
 }
 
+static void test_layout_by_pair_has_k_and_v_together(void **state)
+{
+    (void)state;
+    struct page_layout layout = layout_of(&small_shape, PAGE_ORDER_BY_PAIR);
+    assert_int_equal(layout.token_stride, 16);
+    assert_int_equal(layout.kv_stride, 4 * 16);
+    assert_int_equal(layout.head_stride, 2 * 4 * 16);
+    assert_int_equal(layout.layer_stride, 2 * 2 * 4 * 16);
+    assert_int_equal(layout.page_stride, 3 * 2 * 2 * 4 * 16);
+}
+
 /* Every (page, layer, kv, head, token) claims its bytes; at the end each byte is claimed once. */
 static void claim_all(const struct page_layout *layout, int32_t pages)
 {
@@ -89,7 +100,7 @@ static void test_layout_addresses_fill_the_pages_once(void **state)
             .tokens_per_page = random_between(&random, 1, 9),
         };
         struct page_layout layout =
-            layout_of(&shape, (enum page_order)random_below(&random, 2));
+            layout_of(&shape, (enum page_order)random_below(&random, 3));
         claim_all(&layout, (int32_t)random_between(&random, 1, 4));
     }
 }
@@ -180,7 +191,7 @@ static void test_layout_refuses_what_cannot_be(void **state)
     shape = small_shape;
     shape.element = (enum page_element)99;
     refused(shape, 0, "99 is no element type");
-    refused(small_shape, 2, "2 is no order");
+    refused(small_shape, 3, "3 is no order");
 }
 
 static void test_layout_refuses_sizes_that_overflow(void **state)
@@ -190,6 +201,7 @@ static void test_layout_refuses_sizes_that_overflow(void **state)
                                UINT32_MAX,       UINT32_MAX, UINT32_MAX};
     refused(shape, PAGE_ORDER_BY_LAYER, "larger than");
     refused(shape, PAGE_ORDER_BY_HEAD, "larger than");
+    refused(shape, PAGE_ORDER_BY_PAIR, "larger than");
     shape = (struct page_shape){PAGE_ELEMENT_F32, 1, 1, 1, 1u << 30, 1};
     refused(shape, PAGE_ORDER_BY_LAYER, "larger than"); /* head_bytes is 32 bits */
     shape = (struct page_shape){PAGE_ELEMENT_F32, 1u << 16, 2, 1u << 16, 1u << 16, 1u << 16};
@@ -211,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_by_layer_has_layers_outside),
         cmocka_unit_test(test_layout_by_head_has_heads_outside),
+        cmocka_unit_test(test_layout_by_pair_has_k_and_v_together),
         cmocka_unit_test(test_layout_addresses_fill_the_pages_once),
         cmocka_unit_test(test_layout_equals_that_of_the_transfer_library),
         cmocka_unit_test(test_layout_sizes_of_elements),

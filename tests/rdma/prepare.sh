@@ -257,7 +257,7 @@ build_userland() { # ROOT
     cp /etc/ld.so.conf.d/*.conf "$root/etc/ld.so.conf.d/"
     mkdir -p "$root/etc/modprobe.d"
     echo 'options dummy numdummies=0' >"$root/etc/modprobe.d/dummy.conf"
-    cp "$HERE"/guest/{cases,gid-index,nodes,run-suites,wire} "$root/usr/bin/"
+    cp "$HERE"/guest/{cases,falls-back,gid-index,nodes,run-suites,wire} "$root/usr/bin/"
     cp "$HERE/guest/init" "$root/init"
     ldconfig -r "$root"
 }

@@ -66,6 +66,7 @@ add() { # NAME LEVEL KERNELS MODE SECONDS FIRST SECOND
     wanted "$1" "$2" || return 0
     [ "$3" != all ] || set -- "$1" "$2" "${KERNELS[*]}" "${@:4}"
     for series in $3; do
+        [[ " - ${KERNELS[*]} " == *" $series "* ]] || continue # `-`: without a VM
         name+=("$1") kernel+=("$series") mode+=("$4") seconds+=("$5") first+=("$6") second+=("$7")
         verdict+=('') took+=(0)
     done
@@ -122,6 +123,13 @@ stage_files() {
         test_rdma_node; do
         [ -e "$FILES/$file" ] || say "$BUILD has no $file: what needs it will fail"
     done
+}
+
+# The Python suites want numpy; build/venv, where vm.sh looks for it, may not be there yet.
+prepare_python_tests() {
+    [[ "${first[*]} ${second[*]}" == *python3* ]] || return 0
+    [ -z "${BATON_PYTHON:-}" ] && [ "${BATON_SKIP_DEPS:-0}" != 1 ] || return 0
+    "$ROOT/scripts/python-venv.sh" || say "there is no numpy: the Python suites will fail"
 }
 
 # ---- one VM, several suites --------------------------------------------------------------------
@@ -262,6 +270,7 @@ main() {
     [ $LIST = 0 ] || { list && exit 0; }
     LOGS=$BUILD/rdma-logs
     mkdir -p "$LOGS" || exit 1
+    prepare_python_tests
     stage_files
     run_all
     summary

@@ -5,6 +5,8 @@
 #include "model/test_tokenizer_files.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ const struct rig_options rig_defaults = {
     .chunk_tokens = 64,
     .ranks = 1,
     .prefix_cache = true,
+    .conservativeness = 1,
 };
 
 /* ---- the rig -------------------------------------------------------------------------------- */
@@ -66,12 +69,12 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         .pages = options->pages,
         .tokens_per_page = PAGE_TOKENS,
         .element = PAGE_ELEMENT_F16,
-        .order = PAGE_ORDER_BY_LAYER,
+        .order = PAGE_ORDER_DEFAULT,
         .rank_count = options->ranks,
         .max_running = options->max_running,
         .max_queued = options->max_queued,
         .chunk_tokens = options->chunk_tokens,
-        .conservativeness = 1,
+        .conservativeness = options->conservativeness,
         .prefix_cache = options->prefix_cache,
     };
     memset(rig, 0, sizeof(*rig));
@@ -85,13 +88,21 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         fail_msg("%s", text);
 }
 
+void rig_wait_idle(struct rig *rig, struct scheduler_stats *stats)
+{
+    for (;;) {
+        scheduler_stats(rig->scheduler, stats);
+        if (!stats->step_started_ns && !stats->running && !stats->waiting)
+            return;
+        sched_yield();
+    }
+}
+
 /* When everybody is gone, no page is used or locked: all are free, or cached and evictable. */
 void rig_close_scheduler(struct rig *rig)
 {
     struct scheduler_stats stats;
-    do /* the last delivery comes a little before the last publication */
-        scheduler_stats(rig->scheduler, &stats);
-    while (stats.running || stats.waiting || stats.step_started_ns);
+    rig_wait_idle(rig, &stats);
     assert_int_equal(stats.pages.used, 0);
     assert_int_equal(stats.pages.locked, 0);
     assert_int_equal(stats.pages.free + stats.pages.cached, stats.pages.pages);
@@ -326,4 +337,56 @@ void answer_expect(const struct ticket *ticket, const struct answer *expected)
     assert_memory_equal(answer->text, expected->text, answer->text_length);
     assert_int_equal(answer->matched_token, expected->matched_token);
     assert_int_equal(answer->matched_string, expected->matched_string);
+}
+
+/* ---- usual tickets -------------------------------------------------------------------------- */
+
+struct ticket *ticket_random(struct rig *rig, uint64_t seed, uint32_t prompt_count)
+{
+    struct random_source random = {seed};
+    struct ticket *ticket = malloc(sizeof(*ticket));
+    assert_non_null(ticket);
+    ticket_init(ticket, rig);
+    rig_random_tokens(&random, ticket->prompt, prompt_count);
+    ticket->generation.prompt_count = prompt_count;
+    return ticket;
+}
+
+void ticket_drop(struct ticket *ticket)
+{
+    ticket_free(ticket);
+    free(ticket);
+}
+
+void ticket_expect_alone(struct rig *rig, const struct ticket *ticket)
+{
+    struct answer *expected = malloc(sizeof(*expected));
+    assert_non_null(expected);
+    rig_alone(rig, ticket, expected);
+    answer_expect(ticket, expected);
+    free(expected);
+}
+
+struct answer *answer_alone(struct rig *rig, const struct ticket *ticket)
+{
+    struct answer *expected = malloc(sizeof(*expected));
+    assert_non_null(expected);
+    rig_alone(rig, ticket, expected);
+    return expected;
+}
+
+void ticket_run(struct ticket *ticket)
+{
+    ticket_submit(ticket);
+    ticket_wait(ticket);
+}
+
+struct ticket *ticket_long(struct rig *rig, uint64_t seed)
+{
+    struct ticket *ticket = ticket_random(rig, seed, 20);
+    ticket->generation.max_new_tokens = 40;
+    ticket->generation.ignore_eos = true;
+    ticket->generation.sampling.temperature = 1;
+    ticket->generation.sampling.seed = seed;
+    return ticket;
 }

@@ -26,6 +26,7 @@
 struct rig_options {
     uint32_t pages, max_running, max_queued, chunk_tokens, ranks;
     bool prefix_cache;
+    float conservativeness;
     uint32_t engine_tokens; /* 0: as many as the scheduler asks for */
     int32_t poisoned_token; /* its embedding is not a number; 0: none */
 };
@@ -41,6 +42,8 @@ struct rig {
 
 /* `golden` is the folder of the tokenizers' golden files. */
 void rig_open(struct rig *rig, const char *golden, const struct rig_options *options);
+/* What is left when the last delivery has been made and all is published. */
+void rig_wait_idle(struct rig *rig, struct scheduler_stats *stats);
 void rig_close_scheduler(struct rig *rig); /* checks that all pages came back */
 void rig_close(struct rig *rig);
 
@@ -90,6 +93,14 @@ void rig_random_tokens(struct random_source *random, int32_t *tokens, uint32_t c
 
 /* The same generation by itself. */
 void rig_alone(struct rig *rig, const struct ticket *ticket, struct answer *out);
+struct answer *answer_alone(struct rig *rig, const struct ticket *ticket); /* to be freed */
 void answer_expect(const struct ticket *ticket, const struct answer *expected);
+
+/* Tickets with a random prompt; the long one has 20 + 40 tokens, drawn by its seed. */
+struct ticket *ticket_random(struct rig *rig, uint64_t seed, uint32_t prompt_count);
+struct ticket *ticket_long(struct rig *rig, uint64_t seed);
+void ticket_drop(struct ticket *ticket);
+void ticket_run(struct ticket *ticket); /* submits and waits */
+void ticket_expect_alone(struct rig *rig, const struct ticket *ticket);
 
 #endif

@@ -155,6 +155,8 @@ static void print_manager_options(void)
     FIELD(max_sge);
     FIELD(verify);
     FIELD(verbose);
+    FIELD(reach_timeout_ms);
+    FIELD(reserved);
     end_struct();
 }
 #undef TYPE

@@ -73,11 +73,11 @@ static ALWAYS_INLINE void avx_prepare_scales(enum packed_format format, const ui
                                              struct ready_block *out)
 {
     for (int c = 0; c < 2; c++) {
-        _mm256_storeu_ps(out->scale[0] + 8 * c, avx_scale(format, block, 0, c));
+        _mm256_storeu_ps(out->scale + 8 * c, avx_scale(format, block, 0, c));
         if (format == PACKED_Q8_HALF_BLOCKS)
-            _mm256_storeu_ps(out->scale[1] + 8 * c, avx_scale(format, block, 1, c));
+            _mm256_storeu_ps(out->other + 8 * c, avx_scale(format, block, 1, c));
         if (block_kind_of(format) == BLOCK_MINIMA)
-            _mm256_storeu_ps(out->minimum + 8 * c, avx_minimum(format, block, c));
+            _mm256_storeu_ps(out->other + 8 * c, avx_minimum(format, block, c));
     }
 }
 

@@ -20,14 +20,15 @@ struct device_activations {
     bool values_wanted;         /* by a matrix; `values` may be there as working memory only */
 };
 
-#define MATMUL_ROWS 64   /* rows of one panel at a time: their sums stay in the cache */
-#define ATTENTION_ROWS 8 /* queries of one head that share a tile of keys and values */
+#define MATMUL_ROWS 64    /* rows of one panel at a time: their sums stay in the cache */
+#define ATTENTION_ROWS 32 /* queries of one head that share a tile of keys and values */
 
 /* What a thread needs for itself. */
 struct cpu_scratch {
     struct ready_block *ready;                  /* four panels */
     panel_sums *sums;                           /* [4][MATMUL_ROWS] */
     float *tile;                                /* keys and then values of a tile */
+    const uint16_t **places;                    /* or where they are in their pages */
     const float **queries;                      /* of an attention task */
     struct attention_state *states, **state_of; /* and their states */
     struct attention_state **tile_states;       /* of the queries of a KV head, in cpu_tiles */

@@ -19,28 +19,38 @@
 /* ---- activations ---------------------------------------------------------------------------- */
 
 /* 32 inputs of 4 rows, as the integer kernels read them. Row r of a matrix is in group r / 4; the
- * blocks of a group follow each other. */
+ * blocks of a group follow each other. Two rows lie together as the matrix instructions want them,
+ *
+ *   row 0, inputs 0..7 | row 1, inputs 0..7 | row 0, inputs 8..15 | row 1, inputs 8..15 | ...
+ *
+ * and what a row has one of is there twice, once for each of two outputs. */
 #define GROUP_ROWS 4
 struct quant_group {
-    float scale[GROUP_ROWS];
-    float scaled_sum[GROUP_ROWS];      /* scale * sum of the quants */
+    float scale[2 * GROUP_ROWS];       /* of row r: 2r, 2r + 1 */
+    float scaled_sum[2 * GROUP_ROWS];  /* scale * sum of the quants */
     int16_t quant_sums[2][GROUP_ROWS]; /* of inputs 0..15 and 16..31 */
-    int8_t quants[GROUP_ROWS][PACKED_BLOCK];
+    int8_t quants[GROUP_ROWS * PACKED_BLOCK];
 };
+
+/* Where input `input` of row `row` is. Eight inputs from a multiple of 8 on are consecutive. */
+static inline uint32_t quant_index(uint32_t row, uint32_t input)
+{
+    return row / 2 * (2 * PACKED_BLOCK) + input / 8 * 16 + row % 2 * 8 + input % 8;
+}
 
 /* ---- weights, ready for use with many rows -------------------------------------------------- */
 
 enum block_kind {
-    BLOCK_PLAIN,  /* scale[0] */
-    BLOCK_MINIMA, /* scale[0] and minimum */
-    BLOCK_HALVES  /* scale[0] for inputs 0..15, scale[1] for 16..31 */
+    BLOCK_PLAIN,  /* a scale */
+    BLOCK_MINIMA, /* a scale, and a minimum as the other number */
+    BLOCK_HALVES  /* a scale for inputs 0..15, the other number is that for 16..31 */
 };
 
-/* A block of a panel with every quant in a byte of its own and every scale a float. The order of
- * the quants is the business of the table that made it. */
+/* A block of a panel with every quant in a byte of its own and every scale a float. The order in
+ * it is the business of the table that made it; some have their numbers twice. */
 struct ready_block {
-    float scale[2][PANEL_OUTPUTS];
-    float minimum[PANEL_OUTPUTS];
+    float scale[2 * PANEL_OUTPUTS];
+    float other[2 * PANEL_OUTPUTS];
     int8_t quants[PANEL_OUTPUTS * PACKED_BLOCK];
 };
 
@@ -93,10 +103,12 @@ struct cpu_kernels {
                      const struct quant_group *activations, uint32_t group_stride,
                      uint32_t rows, panel_sums *sums, bool add);
 
-    /* The same for one row (`row` of its group), straight from the packed weight. */
-    void (*multiply_row)(enum packed_format format, const uint8_t *weight, uint32_t blocks,
-                         const struct quant_group *activations, uint32_t row, float *sums,
-                         bool add);
+    /* The same straight from the packed weight, for up to direct_rows rows: fewer than these
+     * are not worth making a panel ready. */
+    uint32_t direct_rows;
+    void (*multiply_direct)(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add);
 
     /* Float weights: `inputs` of them; row r is x + r * stride. */
     void (*multiply_float)(enum packed_format format, const uint8_t *weight, uint32_t inputs,
@@ -115,6 +127,13 @@ struct cpu_kernels {
     void (*attend)(const float *const *queries, uint32_t count, float scale, const float *keys,
                    const float *values, uint32_t tokens, uint32_t dim,
                    struct attention_state *const *states, bool first);
+
+    /* The same with keys and values in half precision, wherever each is; `dim` is a multiple
+     * of 8. */
+    void (*attend_half)(const float *const *queries, uint32_t count, float scale,
+                        const uint16_t *const *keys, const uint16_t *const *values,
+                        uint32_t tokens, uint32_t dim, struct attention_state *const *states,
+                        bool first);
 
     /* What `attend` does with a tile's own sums: folds them into the state of those before. */
     void (*fold)(const struct attention_state *tile, uint32_t dim,

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The products with weight matrices. A thread takes a range of panels (16 outputs each) and all
  * rows: weights are the larger part, and each is read and unpacked by one thread only. A panel is
- * made ready once and then meets the rows, MATMUL_ROWS at a time; a row or two alone go straight
- * from the packed form. Which way is taken changes no bit of the result. */
+ * made ready once and then meets the rows, MATMUL_ROWS at a time; few rows go straight from the
+ * packed form. Which way is taken changes no bit of the result. */
 #include "cpu_device.h"
 
 #include <string.h>
-
-#define ROWS_ALONE 2 /* up to so many rows are computed without making the panel ready */
 
 /* A panel of a matrix that meets rows. The rows are inputs [input_begin, + in->columns) of the
  * matrix; their sum is made of units, bounds[0] .. bounds[1], bounds[1] .. bounds[2], ... of the
@@ -34,7 +32,7 @@ static const uint8_t *panel_at(const struct panel_work *work, uint32_t column)
 
 static void panel_prepare(struct cpu_device *cpu, const struct panel_work *work)
 {
-    if (work->rows > ROWS_ALONE && packed_is_quantised(work->weight->format))
+    if (work->rows > cpu->kernels->direct_rows && packed_is_quantised(work->weight->format))
         cpu->kernels->prepare(work->weight->format, panel_at(work, 0),
                               work->in->columns / PACKED_BLOCK, work->ready);
 }
@@ -49,14 +47,12 @@ static void multiply_quantised(struct cpu_device *cpu, const struct panel_work *
     uint32_t blocks = (end - begin) / PACKED_BLOCK;
     const struct quant_group *groups =
         work->in->groups + (uint64_t)(row / GROUP_ROWS) * stride + first;
-    if (work->rows > ROWS_ALONE) {
+    if (work->rows > cpu->kernels->direct_rows)
         cpu->kernels->multiply(block_kind_of(format), work->ready + first, blocks, groups,
                                stride, count, sums, add);
-        return;
-    }
-    for (uint32_t r = 0; r < count; r++)
-        cpu->kernels->multiply_row(format, panel_at(work, begin), blocks, groups, r, sums[r],
-                                   add);
+    else
+        cpu->kernels->multiply_direct(format, panel_at(work, begin), blocks, groups, stride,
+                                      count, sums, add);
 }
 
 static void panel_multiply(struct cpu_device *cpu, const struct panel_work *work, uint32_t row,

@@ -39,10 +39,11 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE __m256i four_inputs(const int8_t *quants)
+/* Inputs of group g of a row. */
+static ALWAYS_INLINE __m256i four_inputs(const struct quant_group *group, uint32_t row, int g)
 {
     int32_t four;
-    memcpy(&four, quants, sizeof(four));
+    memcpy(&four, group->quants + quant_index(row, 4 * (uint32_t)g), sizeof(four));
     return _mm256_set1_epi32(four);
 }
 
@@ -78,7 +79,7 @@ static ALWAYS_INLINE void tile_groups(const enum block_kind kind, const int8_t *
     for (int g = begin; g < end; g++) {
         __m256i weight = _mm256_loadu_si256((const __m256i *)(const void *)(quants + 64 * g));
         for (uint32_t r = 0; r < rows; r++)
-            whole[r] = dot(kind, whole[r], weight, four_inputs(group->quants[r] + 4 * g));
+            whole[r] = dot(kind, whole[r], weight, four_inputs(group, r, g));
     }
 }
 
@@ -93,16 +94,16 @@ static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_bl
         sum[r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
         for (int half = 0; half < halves; half++) {
-            __m256 scale = _mm256_loadu_ps(weight->scale[half] + column);
+            __m256 scale = _mm256_loadu_ps((half ? weight->other : weight->scale) + column);
             tile_groups(kind, weight->quants + 4 * column, group, half * 4,
                         (half + 1) * 8 / halves, rows, whole);
             for (uint32_t r = 0; r < rows; r++)
-                sum[r] = add_whole(sum[r], whole[r], scale, group->scale[r]);
+                sum[r] = add_whole(sum[r], whole[r], scale, group->scale[2 * r]);
         }
         if (kind == BLOCK_MINIMA)
             for (uint32_t r = 0; r < rows; r++)
-                sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(weight->minimum + column),
-                                         _mm256_set1_ps(group->scaled_sum[r]), sum[r]);
+                sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(weight->other + column),
+                                         _mm256_set1_ps(group->scaled_sum[2 * r]), sum[r]);
     }
     for (uint32_t r = 0; r < rows; r++)
         store_sum(sums[r] + column, sum[r], add);
@@ -141,12 +142,13 @@ static void multiply(enum block_kind kind, const struct ready_block *weight, uin
 /* ---- one row -------------------------------------------------------------------------------- */
 
 static ALWAYS_INLINE __m256i row_groups(enum packed_format format, const uint8_t *block, int c,
-                                        const int8_t *quants, const int begin, const int end)
+                                        const struct quant_group *group, uint32_t row,
+                                        const int begin, const int end)
 {
     __m256i whole = _mm256_setzero_si256();
     for (int g = begin; g < end; g++)
         whole = dot(block_kind_of(format), whole, avx_quants(format, block, g, c),
-                    four_inputs(quants + 4 * g));
+                    four_inputs(group, row, g));
     return whole;
 }
 
@@ -159,14 +161,14 @@ static ALWAYS_INLINE void row_format(enum packed_format format, const uint8_t *w
     for (uint32_t b = 0; b < blocks; b++, weight += avx_block_bytes(format), group++) {
         for (int c = 0; c < 2; c++) {
             for (int half = 0; half < halves; half++) {
-                __m256i whole = row_groups(format, weight, c, group->quants[row], half * 4,
+                __m256i whole = row_groups(format, weight, c, group, row, half * 4,
                                            (half + 1) * 8 / halves);
                 sum[c] = add_whole(sum[c], whole, avx_scale(format, weight, half, c),
-                                   group->scale[row]);
+                                   group->scale[2 * row]);
             }
             if (block_kind_of(format) == BLOCK_MINIMA)
                 sum[c] = _mm256_fmadd_ps(avx_minimum(format, weight, c),
-                                         _mm256_set1_ps(group->scaled_sum[row]), sum[c]);
+                                         _mm256_set1_ps(group->scaled_sum[2 * row]), sum[c]);
         }
     }
     store_sum(sums, sum[0], add);
@@ -190,6 +192,15 @@ static void multiply_row(enum packed_format format, const uint8_t *weight, uint3
 #undef ROW_FORMAT
 }
 
+static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        multiply_row(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                     r % GROUP_ROWS, sums[r], add);
+}
+
 const struct cpu_kernels cpu_kernels_avx2 = {
     .name = "avx2",
     .norm = norm,
@@ -197,12 +208,14 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
-    .multiply_row = multiply_row,
+    .direct_rows = 2,
+    .multiply_direct = multiply_direct,
     .multiply_float = multiply_float,
     .rotate_halves = rotate_halves,
     .rotate_pairs = rotate_pairs,
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

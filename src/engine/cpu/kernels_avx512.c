@@ -56,10 +56,11 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE __m512i four_inputs(const int8_t *quants)
+/* Inputs of group g of a row. */
+static ALWAYS_INLINE __m512i four_inputs(const struct quant_group *group, uint32_t row, int g)
 {
     int32_t four;
-    memcpy(&four, quants, sizeof(four));
+    memcpy(&four, group->quants + quant_index(row, 4 * (uint32_t)g), sizeof(four));
     return _mm512_set1_epi32(four);
 }
 
@@ -102,25 +103,25 @@ static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_bl
     for (uint32_t b = 0; b < blocks; b++, weight++, groups++) {
         const struct quant_group *of[2] = {groups, groups + group_stride};
         for (int half = 0; half < halves; half++) {
-            __m512 scale = _mm512_loadu_ps(weight->scale[half]);
+            __m512 scale = _mm512_loadu_ps(half ? weight->other : weight->scale);
             for (uint32_t r = 0; r < rows; r++)
                 whole[r] = start_of(kind, of[r / GROUP_ROWS], r % GROUP_ROWS, half);
             for (int g = half * 4; g < (half + 1) * 8 / halves; g++) {
                 __m512i quants = _mm512_loadu_si512(weight->quants + 64 * g);
                 for (uint32_t r = 0; r < rows; r++)
                     whole[r] = _mm512_dpbusd_epi32(
-                        whole[r], quants,
-                        four_inputs(of[r / GROUP_ROWS]->quants[r % GROUP_ROWS] + 4 * g));
+                        whole[r], quants, four_inputs(of[r / GROUP_ROWS], r % GROUP_ROWS, g));
             }
             for (uint32_t r = 0; r < rows; r++)
                 sum[r] = add_whole(sum[r], whole[r], scale,
-                                   of[r / GROUP_ROWS]->scale[r % GROUP_ROWS]);
+                                   of[r / GROUP_ROWS]->scale[2 * (r % GROUP_ROWS)]);
         }
         if (kind == BLOCK_MINIMA)
             for (uint32_t r = 0; r < rows; r++)
                 sum[r] = _mm512_fmadd_ps(
-                    _mm512_loadu_ps(weight->minimum),
-                    _mm512_set1_ps(of[r / GROUP_ROWS]->scaled_sum[r % GROUP_ROWS]), sum[r]);
+                    _mm512_loadu_ps(weight->other),
+                    _mm512_set1_ps(of[r / GROUP_ROWS]->scaled_sum[2 * (r % GROUP_ROWS)]),
+                    sum[r]);
     }
     for (uint32_t r = 0; r < rows; r++)
         store_sum(sums[r], sum[r], add);
@@ -177,16 +178,16 @@ static ALWAYS_INLINE void row_format(enum packed_format format, const uint8_t *w
             __m512i whole = start_of(kind, group, row, half);
             for (int g = half * 4; g < (half + 1) * 8 / halves; g++)
                 whole = _mm512_dpbusd_epi32(whole, lifted_quants(format, weight, g),
-                                            four_inputs(group->quants[row] + 4 * g));
+                                            four_inputs(group, row, g));
             sum = add_whole(sum, whole,
                             both_halves(avx_scale(format, weight, half, 0),
                                         avx_scale(format, weight, half, 1)),
-                            group->scale[row]);
+                            group->scale[2 * row]);
         }
         if (kind == BLOCK_MINIMA)
             sum = _mm512_fmadd_ps(
                 both_halves(avx_minimum(format, weight, 0), avx_minimum(format, weight, 1)),
-                _mm512_set1_ps(group->scaled_sum[row]), sum);
+                _mm512_set1_ps(group->scaled_sum[2 * row]), sum);
     }
     store_sum(sums, sum, add);
 }
@@ -208,6 +209,15 @@ static void multiply_row(enum packed_format format, const uint8_t *weight, uint3
 #undef ROW_FORMAT
 }
 
+static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        multiply_row(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                     r % GROUP_ROWS, sums[r], add);
+}
+
 const struct cpu_kernels cpu_kernels_avx512 = {
     .name = "avx512",
     .norm = norm,
@@ -215,12 +225,14 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
-    .multiply_row = multiply_row,
+    .direct_rows = 2,
+    .multiply_direct = multiply_direct,
     .multiply_float = multiply_float,
     .rotate_halves = rotate_halves,
     .rotate_pairs = rotate_pairs,
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

@@ -49,13 +49,19 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
         }                                                               \
     }
 
+/* What the rows have twice, once. */
+static ALWAYS_INLINE float32x4_t neon_of_rows(const float *of)
+{
+    return vuzp1q_f32(vld1q_f32(of), vld1q_f32(of + GROUP_ROWS));
+}
+
 static ALWAYS_INLINE void tile_half(const int8_t *quants, const struct quant_group *group,
                                     const int half, const uint32_t rows,
                                     int32x4_t whole[GROUP_ROWS][2])
 {
     int8x16_t a[GROUP_ROWS];
     for (uint32_t r = 0; r < rows; r++)
-        a[r] = vld1q_s8(group->quants[r] + 16 * half);
+        a[r] = neon_inputs(group, r, half);
     TILE_GROUP(half, 0)
     TILE_GROUP(half, 1)
     TILE_GROUP(half, 2)
@@ -81,7 +87,7 @@ static ALWAYS_INLINE void tile_add(const float *scale, const struct quant_group 
                                    float32x4_t sum[GROUP_ROWS][2])
 {
     float32x4_t scale0 = vld1q_f32(scale), scale1 = vld1q_f32(scale + 4);
-    float32x4_t row_scales = vld1q_f32(group->scale);
+    float32x4_t row_scales = neon_of_rows(group->scale);
     TILE_ADD_ROW(0)
     TILE_ADD_ROW(1)
     TILE_ADD_ROW(2)
@@ -98,7 +104,7 @@ static ALWAYS_INLINE void tile_add_minima(const float *minimum, const struct qua
                                           const uint32_t rows, float32x4_t sum[GROUP_ROWS][2])
 {
     float32x4_t minimum0 = vld1q_f32(minimum), minimum1 = vld1q_f32(minimum + 4);
-    float32x4_t row_sums = vld1q_f32(group->scaled_sum);
+    float32x4_t row_sums = neon_of_rows(group->scaled_sum);
     TILE_ADD_MINIMA(0)
     TILE_ADD_MINIMA(1)
     TILE_ADD_MINIMA(2)
@@ -118,13 +124,14 @@ static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_bl
         tile_clear(whole, rows);
         tile_half(quants, group, 0, rows, whole);
         if (kind == BLOCK_HALVES) {
-            tile_add(weight->scale[0] + column, group, rows, whole, sum);
+            tile_add(weight->scale + column, group, rows, whole, sum);
             tile_clear(whole, rows);
         }
         tile_half(quants, group, 1, rows, whole);
-        tile_add(weight->scale[kind == BLOCK_HALVES] + column, group, rows, whole, sum);
+        tile_add((kind == BLOCK_HALVES ? weight->other : weight->scale) + column, group, rows,
+                 whole, sum);
         if (kind == BLOCK_MINIMA)
-            tile_add_minima(weight->minimum + column, group, rows, sum);
+            tile_add_minima(weight->other + column, group, rows, sum);
     }
     for (uint32_t r = 0; r < rows; r++) {
         for (int c = 0; c < 2; c++) {
@@ -164,6 +171,15 @@ static void multiply(enum block_kind kind, const struct ready_block *weight, uin
         multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
 }
 
+static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        neon_multiply_row(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                          r % GROUP_ROWS, sums[r], add);
+}
+
 const struct cpu_kernels cpu_kernels_neon = {
     .name = "neon",
     .norm = norm,
@@ -171,12 +187,14 @@ const struct cpu_kernels cpu_kernels_neon = {
     .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
-    .multiply_row = neon_multiply_row,
+    .direct_rows = 2,
+    .multiply_direct = multiply_direct,
     .multiply_float = multiply_float,
     .rotate_halves = rotate_halves,
     .rotate_pairs = rotate_pairs,
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

@@ -30,40 +30,41 @@ static void prepare_block(enum packed_format format, const void *block, struct r
     switch (format) {
     case PACKED_Q4_CENTRED: {
         const struct packed_q4_centred *from = block;
-        spread_halves(from->scale, out->scale[0]);
+        spread_halves(from->scale, out->scale);
         spread_nibbles(from->quants, 8, out->quants);
         return;
     }
     case PACKED_Q4_HALF: {
         const struct packed_q4_half *from = block;
-        spread_halves(from->scale, out->scale[0]);
-        spread_halves(from->minimum, out->minimum);
+        spread_halves(from->scale, out->scale);
+        spread_halves(from->minimum, out->other);
         spread_nibbles(from->quants, 0, out->quants);
         return;
     }
     case PACKED_Q4_FLOAT: {
         const struct packed_q4_float *from = block;
-        memcpy(out->scale[0], from->scale, sizeof(from->scale));
-        memcpy(out->minimum, from->minimum, sizeof(from->minimum));
+        memcpy(out->scale, from->scale, sizeof(from->scale));
+        memcpy(out->other, from->minimum, sizeof(from->minimum));
         spread_nibbles(from->quants, 0, out->quants);
         return;
     }
     case PACKED_Q8_HALF: {
         const struct packed_q8_half *from = block;
-        spread_halves(from->scale, out->scale[0]);
+        spread_halves(from->scale, out->scale);
         memcpy(out->quants, from->quants, sizeof(from->quants));
         return;
     }
     case PACKED_Q8_FLOAT: {
         const struct packed_q8_float *from = block;
-        memcpy(out->scale[0], from->scale, sizeof(from->scale));
-        memcpy(out->minimum, from->minimum, sizeof(from->minimum));
+        memcpy(out->scale, from->scale, sizeof(from->scale));
+        memcpy(out->other, from->minimum, sizeof(from->minimum));
         memcpy(out->quants, from->quants, sizeof(from->quants));
         return;
     }
     default: {
         const struct packed_q8_half_blocks *from = block;
-        memcpy(out->scale, from->scale, sizeof(from->scale));
+        memcpy(out->scale, from->scale[0], sizeof(from->scale[0]));
+        memcpy(out->other, from->scale[1], sizeof(from->scale[1]));
         memcpy(out->quants, from->quants, sizeof(from->quants));
         return;
     }
@@ -92,30 +93,31 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 /* ---- products ------------------------------------------------------------------------------- */
 
 static int32_t whole_product(const struct ready_block *weight, uint32_t output,
-                             const int8_t *quants, int group_begin, int group_end)
+                             const struct quant_group *activations, uint32_t row,
+                             uint32_t group_begin, uint32_t group_end)
 {
     int32_t sum = 0;
-    for (int g = group_begin; g < group_end; g++)
-        for (int i = 0; i < 4; i++)
-            sum += weight->quants[(g * PANEL_OUTPUTS + output) * 4 + i] * quants[4 * g + i];
+    for (uint32_t g = group_begin; g < group_end; g++)
+        for (uint32_t i = 0; i < 4; i++)
+            sum += weight->quants[(g * PANEL_OUTPUTS + output) * 4 + i] *
+                   activations->quants[quant_index(row, 4 * g + i)];
     return sum;
 }
 
 static float add_block(enum block_kind kind, const struct ready_block *weight, uint32_t output,
                        const struct quant_group *activations, uint32_t row, float sum)
 {
-    const int8_t *quants = activations->quants[row];
-    float scale = activations->scale[row];
+    float scale = activations->scale[2 * row];
     if (kind == BLOCK_HALVES) {
-        int32_t first = whole_product(weight, output, quants, 0, 4);
-        int32_t second = whole_product(weight, output, quants, 4, 8);
-        sum = fmaf((float)first, weight->scale[0][output] * scale, sum);
-        return fmaf((float)second, weight->scale[1][output] * scale, sum);
+        int32_t first = whole_product(weight, output, activations, row, 0, 4);
+        int32_t second = whole_product(weight, output, activations, row, 4, 8);
+        sum = fmaf((float)first, weight->scale[output] * scale, sum);
+        return fmaf((float)second, weight->other[output] * scale, sum);
     }
-    int32_t whole = whole_product(weight, output, quants, 0, 8);
-    sum = fmaf((float)whole, weight->scale[0][output] * scale, sum);
+    int32_t whole = whole_product(weight, output, activations, row, 0, 8);
+    sum = fmaf((float)whole, weight->scale[output] * scale, sum);
     if (kind == BLOCK_MINIMA)
-        sum = fmaf(weight->minimum[output], activations->scaled_sum[row], sum);
+        sum = fmaf(weight->other[output], activations->scaled_sum[2 * row], sum);
     return sum;
 }
 
@@ -150,6 +152,15 @@ static void multiply_row(enum packed_format format, const uint8_t *weight, uint3
         sums[n] = add ? sums[n] + total[n] : total[n];
 }
 
+static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        multiply_row(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                     r % GROUP_ROWS, sums[r], add);
+}
+
 const struct cpu_kernels cpu_kernels_portable = {
     .name = "portable",
     .norm = norm,
@@ -157,12 +168,14 @@ const struct cpu_kernels cpu_kernels_portable = {
     .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
-    .multiply_row = multiply_row,
+    .direct_rows = 2,
+    .multiply_direct = multiply_direct,
     .multiply_float = multiply_float,
     .rotate_halves = rotate_halves,
     .rotate_pairs = rotate_pairs,
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

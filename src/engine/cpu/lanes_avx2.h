@@ -76,9 +76,10 @@ static inline lanes lanes_round(lanes a)
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-static inline lanes lanes_power_of_two(lanes n)
+#define LANES_SHIFT 0x1.8p+23f
+static inline lanes lanes_power_of_shifted(lanes shifted)
 {
-    __m256i exponent = _mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127));
+    __m256i exponent = _mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 

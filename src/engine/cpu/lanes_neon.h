@@ -82,15 +82,16 @@ static inline lanes lanes_round(lanes a)
     LANES_BOTH(vrndnq_f32(a.low), vrndnq_f32(a.high));
 }
 
-static inline float32x4_t power_of_two(float32x4_t n)
+#define LANES_SHIFT 0x1.8p+23f
+static inline float32x4_t power_of_shifted(float32x4_t shifted)
 {
-    int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+    int32x4_t exponent = vaddq_s32(vreinterpretq_s32_f32(shifted), vdupq_n_s32(127));
     return vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23));
 }
 
-static inline lanes lanes_power_of_two(lanes n)
+static inline lanes lanes_power_of_shifted(lanes shifted)
 {
-    LANES_BOTH(power_of_two(n.low), power_of_two(n.high));
+    LANES_BOTH(power_of_shifted(shifted.low), power_of_shifted(shifted.high));
 }
 
 static inline float lanes_sum(lanes a)

@@ -96,9 +96,11 @@ static inline lanes lanes_round(lanes a)
 }
 
 /* 2^n for whole n from -126 to 127. */
-static inline lanes lanes_power_of_two(lanes n)
+/* 2^n of a whole number n, -126 .. 127, to which 1.5 * 2^23 was added: its last bits are n. */
+#define LANES_SHIFT 0x1.8p+23f
+static inline lanes lanes_power_of_shifted(lanes shifted)
 {
-    LANES_EACH(float_from_bits((uint32_t)((int32_t)n.x[i] + 127) << 23));
+    LANES_EACH(float_from_bits((float_to_bits(shifted.x[i]) + 127) << 23));
 }
 
 static inline float lanes_sum(lanes a)

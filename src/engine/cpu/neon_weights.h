@@ -58,38 +58,40 @@ static ALWAYS_INLINE float32x4_t neon_minimum(enum packed_format format, const u
     return vld1q_f32((const float *)(const void *)block + PANEL_OUTPUTS + 4 * c);
 }
 
-/* Four inputs of group g, and of group g + 4, times four outputs. g is the number of a lane, so it
- * must be written out. */
+/* Four inputs of group g, and of group g + 4, times all outputs: a line of the cache. g is the
+ * number of a lane, so it must be written out. */
 #define NEON_NIBBLES(g)                                                      \
-    {                                                                        \
-        uint8x16_t both = vld1q_u8(quants + 64 * (g));                       \
+    for (int c = 0; c < PANEL_VECTORS; c++) {                                \
+        uint8x16_t both = vld1q_u8(quants + 64 * (g) + 16 * c);              \
         int8x16_t low = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))); \
         int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));           \
-        whole = vdotq_laneq_s32(whole, low, a0, g);                          \
-        whole = vdotq_laneq_s32(whole, high, a1, g);                         \
+        whole[c] = vdotq_laneq_s32(whole[c], low, a0, g);                    \
+        whole[c] = vdotq_laneq_s32(whole[c], high, a1, g);                   \
     }
 
-#define NEON_BYTES(g) \
-    whole = vdotq_laneq_s32(whole, vreinterpretq_s8_u8(vld1q_u8(quants + 64 * (g))), a, g);
+#define NEON_BYTES(g)                                                               \
+    for (int c = 0; c < PANEL_VECTORS; c++) {                                       \
+        int8x16_t four = vreinterpretq_s8_u8(vld1q_u8(quants + 64 * (g) + 16 * c)); \
+        whole[c] = vdotq_laneq_s32(whole[c], four, a, g);                           \
+    }
 
-/* The products of four outputs, added to `whole`. */
-static ALWAYS_INLINE int32x4_t neon_nibbles(int32x4_t whole, const uint8_t *quants,
-                                            int8x16_t a0, int8x16_t a1)
+/* The products of a block, added to `whole`. */
+static ALWAYS_INLINE void neon_nibbles(int32x4_t whole[PANEL_VECTORS], const uint8_t *quants,
+                                       int8x16_t a0, int8x16_t a1)
 {
     NEON_NIBBLES(0)
     NEON_NIBBLES(1)
     NEON_NIBBLES(2)
     NEON_NIBBLES(3)
-    return whole;
 }
 
-static ALWAYS_INLINE int32x4_t neon_bytes(int32x4_t whole, const uint8_t *quants, int8x16_t a)
+static ALWAYS_INLINE void neon_bytes(int32x4_t whole[PANEL_VECTORS], const uint8_t *quants,
+                                     int8x16_t a)
 {
     NEON_BYTES(0)
     NEON_BYTES(1)
     NEON_BYTES(2)
     NEON_BYTES(3)
-    return whole;
 }
 
 static ALWAYS_INLINE float32x4_t neon_add(float32x4_t sum, int32x4_t whole, float32x4_t scale,
@@ -98,28 +100,53 @@ static ALWAYS_INLINE float32x4_t neon_add(float32x4_t sum, int32x4_t whole, floa
     return vfmaq_f32(sum, vcvtq_f32_s32(whole), vmulq_n_f32(scale, row_scale));
 }
 
-/* Vector c (outputs 4c .. 4c+3) of one block. */
-static ALWAYS_INLINE float32x4_t neon_row_block(enum packed_format format, const uint8_t *block,
-                                                int c, int8x16_t a0, int8x16_t a1,
-                                                int32x4_t start, float row_scale, float row_sum,
-                                                float32x4_t sum)
+static ALWAYS_INLINE void neon_add_block(enum packed_format format, const uint8_t *block,
+                                         int half, int32x4_t whole[PANEL_VECTORS],
+                                         float row_scale, float32x4_t sum[PANEL_VECTORS])
 {
-    const uint8_t *quants = neon_quants(format, block) + 16 * c;
+    for (int c = 0; c < PANEL_VECTORS; c++)
+        sum[c] = neon_add(sum[c], whole[c], neon_scale(format, block, half, c), row_scale);
+}
+
+static ALWAYS_INLINE void neon_start(int32x4_t whole[PANEL_VECTORS], int32_t start)
+{
+    for (int c = 0; c < PANEL_VECTORS; c++)
+        whole[c] = vdupq_n_s32(start);
+}
+
+static ALWAYS_INLINE void neon_row_block(enum packed_format format, const uint8_t *block,
+                                         int8x16_t a0, int8x16_t a1, int32_t start,
+                                         float row_scale, float row_sum,
+                                         float32x4_t sum[PANEL_VECTORS])
+{
+    const uint8_t *quants = neon_quants(format, block);
+    int32x4_t whole[PANEL_VECTORS];
+    neon_start(whole, start);
     if (neon_has_nibbles(format)) {
-        int32x4_t whole = neon_nibbles(start, quants, a0, a1);
-        sum = neon_add(sum, whole, neon_scale(format, block, 0, c), row_scale);
+        neon_nibbles(whole, quants, a0, a1);
+        neon_add_block(format, block, 0, whole, row_scale, sum);
     } else if (format == PACKED_Q8_HALF_BLOCKS) {
-        int32x4_t first = neon_bytes(start, quants, a0);
-        int32x4_t second = neon_bytes(start, quants + 256, a1);
-        sum = neon_add(sum, first, neon_scale(format, block, 0, c), row_scale);
-        sum = neon_add(sum, second, neon_scale(format, block, 1, c), row_scale);
+        neon_bytes(whole, quants, a0);
+        neon_add_block(format, block, 0, whole, row_scale, sum);
+        neon_start(whole, start);
+        neon_bytes(whole, quants + 256, a1);
+        neon_add_block(format, block, 1, whole, row_scale, sum);
     } else {
-        int32x4_t whole = neon_bytes(neon_bytes(start, quants, a0), quants + 256, a1);
-        sum = neon_add(sum, whole, neon_scale(format, block, 0, c), row_scale);
+        neon_bytes(whole, quants, a0);
+        neon_bytes(whole, quants + 256, a1);
+        neon_add_block(format, block, 0, whole, row_scale, sum);
     }
     if (block_kind_of(format) == BLOCK_MINIMA)
-        sum = vfmaq_n_f32(sum, neon_minimum(format, block, c), row_sum);
-    return sum;
+        for (int c = 0; c < PANEL_VECTORS; c++)
+            sum[c] = vfmaq_n_f32(sum[c], neon_minimum(format, block, c), row_sum);
+}
+
+/* Sixteen inputs of a row, from 16 * half on. */
+static ALWAYS_INLINE int8x16_t neon_inputs(const struct quant_group *group, uint32_t row,
+                                           int half)
+{
+    const int8_t *at = group->quants + quant_index(row, 16 * (uint32_t)half);
+    return vcombine_s8(vld1_s8(at), vld1_s8(at + 16));
 }
 
 /* A row alone is over with a block before the processor's own prefetcher has brought the next ones
@@ -142,13 +169,12 @@ static ALWAYS_INLINE void neon_row_format(enum packed_format format, const uint8
     for (uint32_t b = 0; b < blocks; b++, weight += neon_block_bytes(format)) {
         const struct quant_group *group = &activations[b];
         neon_prefetch(format, weight);
-        int8x16_t a0 = vld1q_s8(group->quants[row]), a1 = vld1q_s8(group->quants[row] + 16);
-        int32x4_t start = vdupq_n_s32(0);
+        int8x16_t a0 = neon_inputs(group, row, 0), a1 = neon_inputs(group, row, 1);
+        int32_t start = 0;
         if (format == PACKED_Q4_CENTRED) /* sum of (q - 8) a = sum of q a - 8 * sum of a */
-            start = vdupq_n_s32(-8 * (group->quant_sums[0][row] + group->quant_sums[1][row]));
-        for (int c = 0; c < PANEL_VECTORS; c++)
-            sum[c] = neon_row_block(format, weight, c, a0, a1, start, group->scale[row],
-                                    group->scaled_sum[row], sum[c]);
+            start = -8 * (group->quant_sums[0][row] + group->quant_sums[1][row]);
+        neon_row_block(format, weight, a0, a1, start, group->scale[2 * row],
+                       group->scaled_sum[2 * row], sum);
     }
     for (int c = 0; c < PANEL_VECTORS; c++) {
         if (add)
@@ -180,11 +206,11 @@ static ALWAYS_INLINE void neon_prepare_scales(enum packed_format format, const u
                                               struct ready_block *out)
 {
     for (int c = 0; c < PANEL_VECTORS; c++) {
-        vst1q_f32(out->scale[0] + 4 * c, neon_scale(format, block, 0, c));
+        vst1q_f32(out->scale + 4 * c, neon_scale(format, block, 0, c));
         if (format == PACKED_Q8_HALF_BLOCKS)
-            vst1q_f32(out->scale[1] + 4 * c, neon_scale(format, block, 1, c));
+            vst1q_f32(out->other + 4 * c, neon_scale(format, block, 1, c));
         if (block_kind_of(format) == BLOCK_MINIMA)
-            vst1q_f32(out->minimum + 4 * c, neon_minimum(format, block, c));
+            vst1q_f32(out->other + 4 * c, neon_minimum(format, block, c));
     }
 }
 

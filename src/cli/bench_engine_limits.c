@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two loops: the widest product of 8-bit numbers that this processor has, out of registers, and a
+ * sum over memory that no cache holds. The threads begin together and each measures itself; of a
+ * round the slowest counts, and of the rounds the median. */
+#include "bench_engine_limits.h"
+
+#include "base/clock.h"
+#include "bench_case.h"
+#include "engine/thread_group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define ROUNDS 5
+#define READ_BYTES ((uint64_t)128 << 20) /* of each thread */
+#define INTEGER_LOOPS 2000000u
+#define CHAINS 12 /* sums that do not wait for each other */
+
+/* ---- integer products -------------------------------------------------------------------------
+ * Returns multiplications and additions done, 0 where there is no such instruction. */
+
+#if defined(__aarch64__)
+#define INTEGER_NAME "smmla"
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1ul << 13)
+#endif
+
+static bool integer_there(void)
+{
+    return getauxval(AT_HWCAP2) & HWCAP2_I8MM;
+}
+
+__attribute__((target("arch=armv8.2-a+i8mm"))) static double integer_work(void)
+{
+    int32x4_t sum[CHAINS];
+    int8x16_t a = vdupq_n_s8(1), b = vdupq_n_s8(2);
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = vdupq_n_s32(c);
+    for (uint32_t i = 0; i < INTEGER_LOOPS; i++) {
+        for (int c = 0; c < CHAINS; c++)
+            sum[c] = vmmlaq_s32(sum[c], a, b);
+        __asm__ volatile("" : "+w"(a), "+w"(b));
+    }
+    for (int c = 0; c < CHAINS; c++)
+        __asm__ volatile("" : : "w"(sum[c]));
+    return 64.0 * CHAINS * INTEGER_LOOPS; /* 4 sums of 8 products */
+}
+#elif defined(__x86_64__)
+#define INTEGER_NAME "vpdpbusd"
+
+static bool integer_there(void)
+{
+    return __builtin_cpu_supports("avx512vnni");
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static double integer_work(void)
+{
+    __m512i sum[CHAINS];
+    __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(2);
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = _mm512_set1_epi32(c);
+    for (uint32_t i = 0; i < INTEGER_LOOPS; i++) {
+        for (int c = 0; c < CHAINS; c++)
+            sum[c] = _mm512_dpbusd_epi32(sum[c], a, b);
+        __asm__ volatile("" : "+v"(a), "+v"(b));
+    }
+    for (int c = 0; c < CHAINS; c++)
+        __asm__ volatile("" : : "v"(sum[c]));
+    return 128.0 * CHAINS * INTEGER_LOOPS; /* 16 sums of 4 products */
+}
+#else
+#define INTEGER_NAME NULL
+
+static bool integer_there(void)
+{
+    return false;
+}
+
+static double integer_work(void)
+{
+    return 0;
+}
+#endif
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+static uint64_t read_all(const uint64_t *memory)
+{
+    uint64_t sum[16] = {0};
+    for (uint64_t i = 0; i < READ_BYTES / sizeof(*memory); i += 16)
+        for (int j = 0; j < 16; j++)
+            sum[j] += memory[i + (uint64_t)j];
+    for (int j = 1; j < 16; j++)
+        sum[0] += sum[j];
+    return sum[0];
+}
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+struct limit_thread {
+    uint64_t *memory;
+    double gops, gbps; /* of the last round */
+};
+
+static void integer_run(void *context, uint32_t index)
+{
+    struct limit_thread *self = (struct limit_thread *)context + index;
+    uint64_t begin = clock_now_ns();
+    double work = integer_there() ? integer_work() : 0;
+    self->gops = work / (double)(clock_now_ns() - begin + 1);
+}
+
+static void read_run(void *context, uint32_t index)
+{
+    struct limit_thread *self = (struct limit_thread *)context + index;
+    uint64_t begin = clock_now_ns(), sum = read_all(self->memory);
+    __asm__ volatile("" : : "r"(sum));
+    self->gbps = (double)READ_BYTES / (double)(clock_now_ns() - begin);
+}
+
+static bool memory_open(struct limit_thread *thread)
+{
+    thread->memory = aligned_alloc((size_t)2 << 20, READ_BYTES);
+    if (!thread->memory)
+        return false;
+    madvise(thread->memory, READ_BYTES, MADV_HUGEPAGE); /* refused: more misses in the TLB */
+    memset(thread->memory, 1, READ_BYTES);
+    return true;
+}
+
+static void limit_rounds(struct thread_pool *pool, struct limit_thread *threads, uint32_t count,
+                         double *gops, double *gbps)
+{
+    double slow_gops[ROUNDS], slow_gbps[ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        thread_pool_run(pool, integer_run, threads);
+        thread_pool_run(pool, read_run, threads);
+        slow_gops[round] = threads[0].gops;
+        slow_gbps[round] = threads[0].gbps;
+        for (uint32_t i = 1; i < count; i++) {
+            slow_gops[round] = fmin(slow_gops[round], threads[i].gops);
+            slow_gbps[round] = fmin(slow_gbps[round], threads[i].gbps);
+        }
+    }
+    *gops = samples_quantile(slow_gops, ROUNDS, 0.5);
+    *gbps = samples_quantile(slow_gbps, ROUNDS, 0.5);
+}
+
+static int limit_measure(uint32_t count, double *gops, double *gbps, struct error err)
+{
+    struct thread_pool *pool = NULL;
+    struct limit_thread *threads = calloc(count, sizeof(*threads));
+    int rc = threads ? thread_pool_open(count, &pool, err) : BATON_ENOMEM;
+    for (uint32_t i = 0; i < count && !rc; i++)
+        if (!memory_open(&threads[i]))
+            rc = BATON_ENOMEM;
+    if (rc == BATON_ENOMEM)
+        error_set(err, rc, "no memory to measure how fast it is read");
+    if (!rc)
+        limit_rounds(pool, threads, count, gops, gbps);
+    thread_pool_close(pool);
+    for (uint32_t i = 0; threads && i < count; i++)
+        free(threads[i].memory);
+    free(threads);
+    return rc;
+}
+
+int engine_limits_measure(uint32_t threads, struct engine_limits *out, struct error err)
+{
+    struct engine_limits limits = {.instruction = integer_there() ? INTEGER_NAME : NULL};
+    double gops_alone, gbps_each;
+    int rc = limit_measure(1, &gops_alone, &limits.read_gbps_one, err);
+    if (!rc)
+        rc = limit_measure(threads, &limits.integer_gops_each, &gbps_each, err);
+    if (rc)
+        return rc;
+    limits.read_gbps_all = gbps_each * threads;
+    *out = limits;
+    return BATON_OK;
+}

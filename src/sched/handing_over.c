@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See handing_over.h. Here is what both sides have in common. */
+#include "handing_over.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void list_add(struct scheduler *scheduler, struct generation_state *state)
+{
+    struct generation_state *after = scheduler->handing_last;
+    while (after && after->generation->priority < state->generation->priority)
+        after = after->handing_previous;
+    state->handing_previous = after;
+    state->handing_next = after ? after->handing_next : scheduler->handing_first;
+    *(after ? &after->handing_next : &scheduler->handing_first) = state;
+    *(state->handing_next ? &state->handing_next->handing_previous : &scheduler->handing_last) =
+        state;
+}
+
+static void list_remove(struct scheduler *scheduler, struct generation_state *state)
+{
+    *(state->handing_previous ? &state->handing_previous->handing_next
+                              : &scheduler->handing_first) = state->handing_next;
+    *(state->handing_next ? &state->handing_next->handing_previous : &scheduler->handing_last) =
+        state->handing_previous;
+    state->handing_previous = state->handing_next = NULL;
+}
+
+static uint32_t deadline_ms(const struct generation *generation)
+{
+    uint64_t now = clock_now_ns();
+    if (!generation->deadline_ns)
+        return 0;
+    return generation->deadline_ns > now
+               ? (uint32_t)((generation->deadline_ns - now) / NS_PER_MS) + 1
+               : 1;
+}
+
+static int room_open(struct scheduler *scheduler, struct generation_state *state,
+                     struct error err)
+{
+    const struct handover *handover = &state->generation->handover;
+    uint32_t deadline = deadline_ms(state->generation);
+    const char *bootstrap = handover->bootstrap[0] ? handover->bootstrap : NULL;
+    if (scheduler->transfer.fake)
+        bootstrap = HANDOVER_FAKE;
+    if (handover->kind == HANDOVER_SEND)
+        return group_room_open_sender(&scheduler->group, handover->room, bootstrap, deadline,
+                                      scheduler->transfer.layerwise, &state->room, err);
+    return group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
+                                    scheduler->handing[PHASE_PREALLOC], &state->room, err);
+}
+
+void handover_begin(struct scheduler *scheduler, struct generation_state *state)
+{
+    char text[256] = "no memory for a hand-over";
+    bool sends = state->generation->handover.kind == HANDOVER_SEND;
+    uint32_t pages =
+        pages_for(state->generation->prompt_count, scheduler->memory.books.tokens_per_page);
+    state->phase = sends ? PHASE_BOOTSTRAP : PHASE_PREALLOC;
+    state->began_ns = clock_now_ns();
+    state->limbo = limbo_open(pages);
+    int rc = state->limbo ? room_open(scheduler, state, ERROR_BUFFER(text)) : BATON_ENOMEM;
+    if (rc) {
+        scheduler_fail(scheduler, state, rc, text);
+        return;
+    }
+    scheduler->counts.handovers++;
+    scheduler->handing[state->phase]++;
+    list_add(scheduler, state);
+    if (sends)
+        prefill_begin(scheduler, state);
+    else
+        decode_begin(scheduler, state);
+}
+
+bool handover_end(struct scheduler *scheduler, struct generation_state *state,
+                  const char *reason)
+{
+    bool stays = true;
+    if (!state->room)
+        return true;
+    list_remove(scheduler, state);
+    int room = group_room_state(state->room);
+    if (room != BATON_FAILED && room != BATON_SUCCESS)
+        group_room_abort(state->room, reason);
+    if (group_room_fenced(state->room)) {
+        group_room_close(state->room);
+        free(state->limbo);
+        state->room = NULL;
+        state->limbo = NULL;
+        state->pinned = false;
+    } else {
+        limbo_enter(&scheduler->limbo, &scheduler->memory.books, state);
+        stays = false;
+    }
+    return stays;
+}
+
+static void phases_count(struct scheduler *scheduler)
+{
+    memset(scheduler->handing, 0, sizeof(scheduler->handing));
+    for (struct generation_state *state = scheduler->handing_first; state;
+         state = state->handing_next)
+        scheduler->handing[state->phase]++;
+}
+
+void handover_advance(struct scheduler *scheduler)
+{
+    struct generation_state *next;
+    if (!scheduler->group.ranks)
+        return;
+    rank_group_answer(&scheduler->group);
+    for (struct generation_state *state = scheduler->handing_first; state; state = next) {
+        next = state->handing_next;
+        int room = group_room_state(state->room);
+        if (state->room->sends)
+            prefill_advance(scheduler, state, room);
+        else
+            decode_advance(scheduler, state, room);
+    }
+    limbo_leave(&scheduler->limbo, &scheduler->memory.books);
+    phases_count(scheduler);
+    decode_run(scheduler);
+    decode_grant(scheduler);
+}
