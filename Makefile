@@ -15,8 +15,8 @@ all: deps ## dependencies, then build/release/baton and build/release/libbaton.s
 deps: ## install what is missing to build, test and measure (BATON_SKIP_DEPS=1: leave the system alone)
 	@scripts/install-deps.sh
 
-run: all ## the default model behind prefill, decode and router: an answer, and an address to try
-	@scripts/run.sh $(RUN)
+run: all ## the default model behind prefill, decode and router: an answer (ASK="..."), an address to try
+	@scripts/run.sh $(if $(ASK),--ask "$(ASK)") $(RUN)
 
 demo: all ## a hand-over between two processes, with progress and a verified result
 	build/release/baton demo
