@@ -7,6 +7,7 @@
 #   asan     unit and conformance with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     unit and conformance with ThreadSanitizer
 #   python   the Python interface, with the library of the release build
+#   system   the release build's worker, serving the default model: its API, faults, its end
 #   proof    the model of the protocol, checked by spin
 #
 # usage: scripts/test.sh [STAGE ...]     all of them when none is named
@@ -15,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(release asan tsan python proof)
+[ ${#stages[@]} -gt 0 ] || stages=(release asan tsan python system proof)
 
 build() { # preset
     scripts/build.sh "$1"
@@ -57,6 +58,21 @@ test_python() {
         timeout 300 build/venv/bin/python -m pytest tests/python -q -p no:cacheprovider
 }
 
+# Where PyPI cannot be reached there is neither the default model nor the openai client.
+test_system() {
+    local got=0
+    build release
+    scripts/python-venv.sh
+    scripts/get-default-model.sh >/dev/null || got=$?
+    if [ $got = 69 ] || ! build/venv/bin/python -c "import openai"; then
+        echo "system: SKIPPED, PyPI cannot be reached and the default model or openai is not here"
+        return 0
+    fi
+    [ $got = 0 ] || return $got
+    PYTHONDONTWRITEBYTECODE=1 timeout 900 \
+        build/venv/bin/python -m pytest tests/system -q -p no:cacheprovider
+}
+
 test_proof() {
     timeout 600 proof/run.sh
 }
@@ -70,7 +86,7 @@ for stage in "${stages[@]}"; do
     verdict=passed
     # In a shell of its own, so that set -e ends the stage at its first failure.
     bash -euo pipefail -c "$(declare -f build sanitize test_release test_asan test_tsan \
-        test_python test_proof); jobs=$jobs; test_$stage" || verdict="FAILED ($?)"
+        test_python test_system test_proof); jobs=$jobs; test_$stage" || verdict="FAILED ($?)"
     [ "$verdict" = passed ] || failed=1
     table+=("$(printf '%-8s %-12s %4d s' "$stage" "$verdict" $((SECONDS - began)))")
 done

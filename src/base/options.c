@@ -228,6 +228,21 @@ static int option_list(const struct option *option, const char *text, void *vari
     return BATON_OK;
 }
 
+static int option_repeat(const struct option *option, const char *text,
+                         struct option_repeated *uses, struct error err)
+{
+    int rc = choice_check(option, text, err);
+    if (rc)
+        return rc;
+    if (!*text)
+        return error_set(err, BATON_EINVAL, "--%s: the value is empty", option->name);
+    if (uses->count == OPTION_REPEATED_MAX)
+        return error_set(err, BATON_EINVAL, "--%s: more than %d of them", option->name,
+                         OPTION_REPEATED_MAX);
+    uses->items[uses->count++] = (struct option_use){.value = text};
+    return BATON_OK;
+}
+
 static int option_set(const struct option *option, const char *text, void *values,
                       struct error err)
 {
@@ -254,6 +269,7 @@ static int option_set(const struct option *option, const char *text, void *value
             *(uint64_t *)variable = number;
         return rc;
     case OPTION_REAL: return option_real(option, text, variable, err);
+    case OPTION_REPEATED: return option_repeat(option, text, variable, err);
     }
     return rc;
 }
@@ -268,6 +284,7 @@ static size_t option_bytes(const struct option *option)
     case OPTION_STRING: return sizeof(const char *);
     case OPTION_STRINGS: return sizeof(struct option_strings);
     case OPTION_NUMBERS: return sizeof(struct option_numbers);
+    case OPTION_REPEATED: return sizeof(struct option_repeated);
     }
     return 0;
 }
@@ -312,32 +329,38 @@ static bool option_is_called(const struct option *option, const char *name)
     return false;
 }
 
-static int option_find(const struct command *command, const char *word,
-                       const struct option **out, struct error err)
+static void option_name(const char *word, char name[OPTION_ITEM_BYTES])
+{
+    size_t length = strcspn(word + 2, "=");
+    snprintf(name, OPTION_ITEM_BYTES, "%.*s", (int)(length < 60 ? length : 60), word + 2);
+}
+
+const struct option *options_find(const struct command *command, const char *word)
 {
     char name[OPTION_ITEM_BYTES];
-    size_t length = strcspn(word, "=");
-    snprintf(name, sizeof(name), "%.*s", (int)(length < 60 ? length : 60), word);
-    for (uint32_t i = 0; i < command->option_count; i++) {
-        if (option_is_called(&command->options[i], name)) {
-            *out = &command->options[i];
-            return BATON_OK;
-        }
-    }
-    return option_unknown(command, name, err);
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    option_name(word, name);
+    for (uint32_t i = 0; i < command->option_count; i++)
+        if (option_is_called(&command->options[i], name))
+            return &command->options[i];
+    return NULL;
 }
 
 /* One option at argv[*index]; moves *index to the last word that was used. */
-static int option_take(const struct command *command, int argc, char **argv, int *index,
-                       void *values, uint64_t *given, struct error err)
+/* The word after the value of a repeated option, where there may be one and it is no option. */
+static void second_take(const struct option *option, int argc, char **argv, int *index,
+                        void *values)
 {
-    const struct option *option = NULL;
-    const char *word = argv[*index] + 2;
-    int rc = option_find(command, word, &option, err);
-    if (rc)
-        return rc;
-    *given |= 1ull << (option - command->options);
-    const char *equals = strchr(word, '=');
+    struct option_repeated *uses = (void *)((char *)values + option->offset);
+    if (option->second && *index + 1 < argc && argv[*index + 1][0] != '-')
+        uses->items[uses->count - 1].second = argv[++*index];
+}
+
+static int value_take(const struct option *option, int argc, char **argv, int *index,
+                      void *values, struct error err)
+{
+    const char *equals = strchr(argv[*index], '=');
     if (equals)
         return option_set(option, equals + 1, values, err);
     if (option->type == OPTION_BOOL)
@@ -346,6 +369,22 @@ static int option_take(const struct command *command, int argc, char **argv, int
         return error_set(err, BATON_EINVAL, "option --%s needs a value: --%s %s", option->name,
                          option->name, option->value ? option->value : "VALUE");
     return option_set(option, argv[++*index], values, err);
+}
+
+static int option_take(const struct command *command, int argc, char **argv, int *index,
+                       void *values, uint64_t *given, struct error err)
+{
+    const struct option *option = options_find(command, argv[*index]);
+    if (!option) {
+        char name[OPTION_ITEM_BYTES];
+        option_name(argv[*index], name);
+        return option_unknown(command, name, err);
+    }
+    *given |= 1ull << (option - command->options);
+    int rc = value_take(option, argc, argv, index, values, err);
+    if (!rc && option->type == OPTION_REPEATED)
+        second_take(option, argc, argv, index, values);
+    return rc;
 }
 
 static int operand_take(const struct command *command, const char *word,
@@ -469,6 +508,8 @@ static void option_sentence(const struct option *option, char *text, size_t size
         used += snprintf(text + used, size - (size_t)used, " Default: %s.", option->initial);
     if (option->aliases)
         used = aliases_print(option->aliases, text, used, size);
+    if (option->type == OPTION_REPEATED && used > 0 && (size_t)used < size)
+        used += snprintf(text + used, size - (size_t)used, " May be given several times.");
     if ((option->flags & OPTION_REQUIRED) && used > 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, " Required.");
 }
@@ -485,8 +526,9 @@ void options_help(const struct command *command, const char *program, FILE *out)
         const struct option *option = &command->options[i];
         if (option->flags & OPTION_HIDDEN)
             continue;
-        fprintf(out, "  --%s%s%s\n", option->name, option->value ? " " : "",
-                option->value ? option->value : "");
+        fprintf(out, "  --%s%s%s%s%s%s\n", option->name, option->value ? " " : "",
+                option->value ? option->value : "", option->second ? " [" : "",
+                option->second ? option->second : "", option->second ? "]" : "");
         option_sentence(option, sentence, sizeof(sentence));
         help_paragraphs(sentence, HELP_INDENT, out);
     }
@@ -550,6 +592,8 @@ void options_man(const struct command *command, const char *program, FILE *out)
         options_man_text(option->name, out);
         if (option->value)
             fprintf(out, " \\fI%s\\fR", option->value);
+        if (option->second)
+            fprintf(out, " [\\fI%s\\fR]", option->second);
         fputc('\n', out);
         option_sentence(option, sentence, sizeof(sentence));
         options_man_text(sentence, out);

@@ -16,6 +16,7 @@ enum option_type {
     OPTION_STRING,  /* const char *, pointing into argv or the table */
     OPTION_STRINGS, /* struct option_strings: a,b,c */
     OPTION_NUMBERS, /* struct option_numbers: 1,2K,3M */
+    OPTION_REPEATED /* struct option_repeated: every use adds one, the last does not win */
 };
 
 #define OPTION_ITEMS_MAX 32
@@ -31,6 +32,16 @@ struct option_numbers {
     uint64_t items[OPTION_ITEMS_MAX];
 };
 
+/* Points into argv. `second` is the optional word after the value ("--prefill URL 8998"); NULL:
+ * there was none. */
+#define OPTION_REPEATED_MAX 256
+struct option_repeated {
+    uint32_t count;
+    struct option_use {
+        const char *value, *second;
+    } items[OPTION_REPEATED_MAX];
+};
+
 #define OPTION_REQUIRED 1u
 #define OPTION_HIDDEN 2u /* neither in help nor in the man page */
 
@@ -41,6 +52,7 @@ struct option {
     enum option_type type;
     size_t offset;       /* of the variable in the struct that options_parse fills */
     const char *value;   /* what help calls the value: "N", "HOST"; not for booleans */
+    const char *second;  /* of a repeated one: an optional word after the value; NULL: none */
     const char *initial; /* the default, parsed as if given; NULL: 0, false, NULL or empty */
     const char *choices; /* "a|b|c": nothing else is accepted; NULL: anything */
     uint64_t min, max;   /* of numbers; max 0: none but that of the type */
@@ -74,6 +86,9 @@ struct option_operands {
  * are taken. */
 int options_parse(const struct command *command, int argc, char **argv, void *values,
                   struct option_operands *operands, struct error err);
+
+/* The option that the word --name or --name=VALUE means, by any of its spellings; NULL: none. */
+const struct option *options_find(const struct command *command, const char *word);
 
 /* "usage: ..." and all options, wrapped to a terminal. */
 void options_help(const struct command *command, const char *program, FILE *out);

@@ -5,8 +5,10 @@
 
 #include "role.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -30,15 +32,19 @@ static const struct entry {
     const struct command *command;
     int (*run)(int argc, char **argv);
 } entries[] = {
+    {&up_command, up_main},
     {&serve_command, serve_main},
     {&prefill_command, prefill_main},
     {&decode_command, decode_main},
+    {&router_command, router_main},
     {&run_command, run_main},
     {&bench_transfer_command, bench_transfer_main},
     {&bench_poll_command, bench_poll_main},
     {&bench_death_command, bench_death_main},
     {&bench_order_command, bench_order_main},
     {&bench_engine_command, bench_engine_main},
+    {&bench_serve_command, bench_serve_main},
+    {&bench_logits_command, bench_logits_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},
@@ -191,9 +197,9 @@ static int man_main(int argc, char **argv)
     printf(".TH BATON 1 \"\" \"baton %s\" \"User Commands\"\n", baton_version());
     puts(".SH NAME\nbaton \\- serve language models, prefill and decode apart");
     puts(".SH SYNOPSIS\n.B baton\n.I COMMAND\n.RI [ OPTION ]...");
-    puts(".SH DESCRIPTION\nMeasures and shows the hand\\-over of KV pages between a prefill "
-         "and a "
-         "decode process\nby libbaton. Options may be written \\-\\-name VALUE or "
+    puts(".SH DESCRIPTION\nServes language models by HTTP (serve), answers in the terminal "
+         "(run), and measures\nand shows the hand\\-over of KV pages between a prefill and a "
+         "decode process. Options may be written \\-\\-name VALUE or "
          "\\-\\-name=VALUE;"
          " numbers take\nK, M and G for powers of 1024; lists are separated by commas.");
     puts(".SH COMMANDS");
@@ -211,9 +217,21 @@ static int man_main(int argc, char **argv)
     return CLI_OK;
 }
 
+/* Started with one of the first three closed, the next file or socket would get its number, and what
+ * is printed would go there. */
+static void standard_files_open(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     int used = 0;
+    standard_files_open();
     signal(SIGPIPE, SIG_IGN);
     if (argc < 2) {
         list_print(stderr);

@@ -64,8 +64,9 @@ struct listener {
     pthread_mutex_t mutex;
     pthread_cond_t change;
     enum generation_finish finish;
+    bool unheard; /* stdout takes nothing any more */
     char reason[512];
-    uint32_t tokens, cached;
+    uint32_t tokens;
     uint64_t first_ns, last_ns;
 };
 
@@ -73,17 +74,15 @@ static void listen_deliver(struct generation *generation,
                            const struct generation_output *output)
 {
     struct listener *listener = generation->context;
-    if (output->text.length) {
-        fwrite(output->text.bytes, 1, output->text.length, stdout);
-        fflush(stdout);
-    }
+    bool heard =
+        fwrite(output->text.bytes, 1, output->text.length, stdout) == output->text.length &&
+        !fflush(stdout);
     pthread_mutex_lock(&listener->mutex);
+    listener->unheard |= !heard;
     listener->tokens += output->token_count;
     listener->last_ns = clock_now_ns();
-    if (output->first) {
+    if (output->first)
         listener->first_ns = listener->last_ns;
-        listener->cached = output->cached_tokens;
-    }
     listener->finish = output->finish;
     if (output->reason)
         snprintf(listener->reason, sizeof(listener->reason), "%s", output->reason);
@@ -91,15 +90,18 @@ static void listen_deliver(struct generation *generation,
     pthread_mutex_unlock(&listener->mutex);
 }
 
+/* The newline that ends it is the terminal's or echo's, not the prompt's. NULL: out of memory. */
 static char *stdin_read(void)
 {
     struct byte_buffer text = {0};
     char block[4096];
     size_t length;
-    while ((length = fread(block, 1, sizeof(block), stdin)) > 0)
-        if (byte_buffer_append(&text, block, length))
-            break;
-    if (byte_buffer_append(&text, "", 1)) {
+    int rc = BATON_OK;
+    while (!rc && (length = fread(block, 1, sizeof(block), stdin)) > 0)
+        rc = byte_buffer_append(&text, block, length);
+    if (text.length && text.bytes[text.length - 1] == '\n')
+        text.length--;
+    if (rc || byte_buffer_append(&text, "", 1)) {
         byte_buffer_free(&text);
         return NULL;
     }
@@ -151,12 +153,15 @@ static int generate(const struct values *values, struct worker *worker,
     if (rc)
         return rc;
     pthread_mutex_lock(&listener.mutex);
-    while (!listener.finish)
+    while (!listener.finish) {
+        if (listener.unheard) /* such as after "| head -1" */
+            scheduler_abort(worker->scheduler, generation);
         pthread_cond_wait(&listener.change, &listener.mutex);
+    }
     pthread_mutex_unlock(&listener.mutex);
     if (isatty(STDOUT_FILENO) || listener.tokens)
         putchar('\n');
-    if (fflush(stdout))
+    if (fflush(stdout) || listener.unheard)
         return error_set(err, BATON_ESYSTEM, "the answer cannot be written to stdout");
     if (listener.finish == GENERATION_FAILED || listener.finish == GENERATION_ABORTED)
         return error_set(err, BATON_EABORTED, "%s", listener.reason);
@@ -167,7 +172,7 @@ static int generate(const struct values *values, struct worker *worker,
 
 int run_main(int argc, char **argv)
 {
-    struct values values;
+    struct values values = {0}; /* some of a worker's options are not in the table */
     struct option_operands operands;
     struct worker worker = {0};
     struct conversation conversation = {0};
@@ -188,7 +193,7 @@ int run_main(int argc, char **argv)
         prompt = typed = stdin_read();
     if (!prompt || !*prompt) {
         free(typed);
-        return cli_failed("run", "there is no prompt");
+        return cli_failed("run", prompt ? "there is no prompt" : "out of memory");
     }
     values.worker.max_running = 1;
     int rc = worker_open(&values.worker, ROLE_MIXED, path, &worker, ERROR_BUFFER(text));

@@ -5,11 +5,17 @@
 #include "worker_options.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
+
+#define CUT_OFF_MS 3000u
 
 static const struct option serve_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
 static const struct option prefill_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS,
@@ -75,32 +81,93 @@ static struct api_server_options api_options(const struct worker_values *values,
         .incremental_stream = values->incremental,
         .reasoning = !values->no_reasoning,
         .tools = !values->no_tools,
+        .trace_file = values->trace_file,
         .role = role,
         .bootstrap_port = values->bootstrap_port,
+        .prefill_by_prefix =
+            values->prefill_policy && strcmp(values->prefill_policy, "prefix") == 0,
+        .local_tokens = values->local_tokens,
         .max_running = values->max_running,
         .tp_size = values->tp_size,
         .chunk_tokens = values->chunk_tokens,
     };
 }
 
-/* Until nobody is served any more, or the signal comes again. */
-static void drain(struct api_server *server, struct worker *worker, const sigset_t *signals)
+static void signal_wait(const sigset_t *signals)
+{
+    siginfo_t from;
+    while (sigwaitinfo(signals, &from) < 0)
+        ; /* a debugger, or SIGSTOP and SIGCONT */
+    LOG_INFO(serve, "%s from process %d: finishing", strsignal(from.si_signo),
+             (int)from.si_pid);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+typedef uint32_t count_left(struct api_server *server);
+
+static uint32_t connections_left(struct api_server *server)
+{
+    return api_server_connections(server);
+}
+
+/* Until `left` says 0; false: the signal came again. */
+static bool wait_for_none(struct api_server *server, count_left *left, const char *what,
+                          const sigset_t *signals)
 {
     const struct timespec tick = {.tv_nsec = 20 * NS_PER_MS};
     uint64_t said = clock_now_ns();
-    api_server_drain(server);
-    scheduler_drain(worker->scheduler);
-    while (api_server_busy(server)) {
-        if (sigtimedwait(signals, NULL, &tick) > 0) {
-            fprintf(stderr, "baton: ending at once, %u requests are cut off\n",
-                    api_server_busy(server));
-            return;
-        }
+    while (left(server)) {
+        if (sigtimedwait(signals, NULL, &tick) > 0)
+            return false;
         if (clock_now_ns() - said > 5000 * NS_PER_MS) {
             said = clock_now_ns();
-            fprintf(stderr, "baton: waiting for %u requests (once more ends at once)\n",
-                    api_server_busy(server));
+            fprintf(stderr, "baton: waiting for %u %s (once more ends at once)\n", left(server),
+                    what);
         }
+    }
+    return true;
+}
+
+/* Within a step the scheduler lets go of everything; an engine that hangs is not waited for. */
+static void cut_off(struct api_server *server, struct worker *worker)
+{
+    const struct timespec tick = {.tv_nsec = 5 * NS_PER_MS};
+    uint64_t began = clock_now_ns();
+    fprintf(stderr, "baton: ending at once, %u requests are cut off\n",
+            api_server_busy(server));
+    scheduler_drain(worker->scheduler);
+    while (api_server_busy(server)) {
+        scheduler_abort_rid(worker->scheduler, "");
+        nanosleep(&tick, NULL);
+        if (clock_now_ns() - began > CUT_OFF_MS * NS_PER_MS)
+            _exit(CLI_FAILED);
+    }
+}
+
+/* New requests are refused, those that are there end, their last bytes go out. A second signal cuts
+ * that short. */
+static int finish(struct api_server *server, struct worker *worker, const sigset_t *signals)
+{
+    api_server_drain(server);
+    if (!wait_for_none(server, api_server_busy, "requests", signals)) {
+        cut_off(server, worker);
+        return CLI_FAILED;
+    }
+    api_server_hang_up(server);
+    return wait_for_none(server, connections_left, "connections", signals) ? CLI_OK
+                                                                           : CLI_FAILED;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+/* Every client is a file, and shells start programs with few. */
+static void files_allow(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
 
@@ -118,6 +185,21 @@ static void say_ready(const struct worker_values *values, const struct worker *w
     fflush(stdout);
 }
 
+/* What a change of role needs to know. */
+struct role_context {
+    const struct worker_values *values;
+    struct worker *worker;
+};
+
+static int role_change(void *context, enum worker_role role, struct role_facts *facts,
+                       struct error err)
+{
+    struct role_context *roles = context;
+    if (role != ROLE_PREFILL)
+        return BATON_OK;
+    return worker_open_bootstrap(roles->values, roles->worker, facts, err);
+}
+
 static int worker_main(const struct command *command, enum worker_role role, int argc,
                        char **argv)
 {
@@ -127,7 +209,7 @@ static int worker_main(const struct command *command, enum worker_role role, int
     struct worker worker = {0};
     sigset_t signals;
     char text[1024];
-    int status = CLI_OK, received = 0;
+    int status = CLI_OK;
     uint64_t began = clock_now_ns();
     if (!cli_parse_operands(command, argc, argv, &values, &operands, &status))
         return status;
@@ -136,28 +218,37 @@ static int worker_main(const struct command *command, enum worker_role role, int
         return CLI_USAGE;
     if (!values.certificate != !values.certificate_key)
         return cli_failed(command->name, "--ssl-certfile and --ssl-keyfile belong together");
+    files_allow();
     /* Blocked before any thread is made, so that only this one takes them. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    const struct api_server_options api = api_options(&values, role);
+    const char *urls[OPTION_REPEATED_MAX];
+    struct api_server_options api = api_options(&values, role);
+    for (uint32_t i = 0; i < values.prefill_urls.count; i++)
+        urls[i] = values.prefill_urls.items[i].value;
+    struct role_context roles = {&values, &worker};
+    api.transfers = role != ROLE_MIXED;
+    api.role_change = role_change;
+    api.role_context = &roles;
+    api.prefill_urls = urls;
+    api.prefill_count = values.prefill_urls.count;
     if (api_server_open(&api, &server, ERROR_BUFFER(text)))
         return cli_failed(command->name, text);
     if (worker_open(&values, role, path, &worker, ERROR_BUFFER(text))) {
         api_server_close(server);
         return cli_failed(command->name, text);
     }
-    api_server_serve(server, worker.model, worker.scheduler);
+    api_server_serve(server, worker.model, worker.scheduler,
+                     worker.bootstrap ? baton_bootstrap_port(worker.bootstrap) : 0);
     say_ready(&values, &worker, api_server_port(server),
               (double)(clock_now_ns() - began) / 1e9);
-    sigwait(&signals, &received);
-    drain(server, &worker, &signals);
-    scheduler_close(worker.scheduler);
-    worker.scheduler = NULL;
+    signal_wait(&signals);
+    status = finish(server, &worker, &signals);
     api_server_close(server);
     worker_close(&worker);
-    return CLI_OK;
+    return status;
 }
 
 int serve_main(int argc, char **argv)

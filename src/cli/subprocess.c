@@ -22,6 +22,8 @@
 static void child_exec(char *const argv[], uint32_t flags, int output, int report)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (flags & SUBPROCESS_GROUP)
+        setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL); /* ours is ignored, and that would be inherited */
     int quiet = open("/dev/null", O_RDWR | O_CLOEXEC);
     dup2(quiet, STDIN_FILENO);
@@ -31,6 +33,8 @@ static void child_exec(char *const argv[], uint32_t flags, int output, int repor
     }
     if (flags & SUBPROCESS_CAPTURE)
         dup2(output, STDOUT_FILENO);
+    if (flags & SUBPROCESS_ERRORS)
+        dup2(output, STDERR_FILENO);
     execvp(argv[0], argv);
     int problem = errno;
     if (write(report, &problem, sizeof(problem)) < 0)

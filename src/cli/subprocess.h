@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other programs that a measurement needs (iperf3, the peers' scripts): start, read, stop. */
+/* Other processes: programs that a measurement needs (iperf3, the peers' scripts), and the workers and
+ * the router of a fleet. Start, read, stop. */
 #ifndef BATON_CLI_SUBPROCESS_H
 #define BATON_CLI_SUBPROCESS_H
 
@@ -9,6 +10,8 @@
 
 #define SUBPROCESS_QUIET 1u   /* standard output and error go nowhere */
 #define SUBPROCESS_CAPTURE 2u /* standard output is read by us, standard error is ours */
+#define SUBPROCESS_ERRORS 4u  /* with it: standard error comes the same way */
+#define SUBPROCESS_GROUP 8u   /* a process group of its own: Ctrl-C is not for it */
 
 /* argv[0] is looked up in PATH. ENOTFOUND when there is no such program. The process dies with
  * this one. With SUBPROCESS_CAPTURE *output is the end to read from. */

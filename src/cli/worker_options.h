@@ -16,16 +16,18 @@ struct worker_values {
     uint32_t max_running, max_queued, chunk_tokens, page_tokens, context_length;
     uint64_t max_tokens, kv_memory;
     const char *kv_type, *page_order;
-    double conservativeness;
+    double conservativeness, memory_share;
     bool no_cache;
     /* ---- the API ---- */
-    const char *host, *api_key, *certificate, *certificate_key, *log_level;
+    const char *host, *api_key, *certificate, *certificate_key, *log_level, *trace_file;
     uint32_t port, http_threads;
     uint64_t body_max;
     bool incremental, no_reasoning, no_tools;
     /* ---- hand-overs ---- */
     const char *transfer_backend, *ib_device, *allow, *transfer_key, *transfer_host;
     uint32_t bootstrap_port, local_tokens, reserved_tokens, deadline;
+    struct option_repeated prefill_urls;
+    const char *prefill_policy;
     bool verify, no_layerwise, no_optimistic, no_fallback;
 
     bool ignored; /* flags that others have and that mean nothing here */
@@ -74,6 +76,9 @@ struct worker_values {
                       .help =                                                                  \
                           "Memory for the KV cache. Without it: enough for 32768 tokens or "   \
                           "one whole context, but at most a quarter of what is free"),         \
+        WORKER_OPTION("mem-fraction-static", OPTION_REAL, memory_share, .value = "X",          \
+                      .help = "Or this share of the memory that is free once the model is "    \
+                              "loaded, such as 0.5"),                                          \
         WORKER_OPTION("max-running-requests", OPTION_U32, max_running, .value = "N",           \
                       .initial = "64", .min = 1, .max = 4096,                                  \
                       .help = "Requests that are computed at the same time"),                  \
@@ -116,6 +121,9 @@ struct worker_values {
         WORKER_OPTION("log-level", OPTION_STRING, log_level, .value = "LEVEL",                 \
                       .choices = "error|warning|info|debug",                                   \
                       .help = "What is logged to stderr. Without it: $BATON_LOG, or warning"), \
+        WORKER_OPTION("trace-file", OPTION_STRING, trace_file, .value = "FILE",                \
+                      .help =                                                                  \
+                          "What happened to each request, for Perfetto or chrome://tracing"),  \
         WORKER_OPTION("enable-metrics", OPTION_BOOL, ignored,                                  \
                       .aliases = "trust-remote-code|skip-server-warmup|enable-cache-report",   \
                       .flags = OPTION_HIDDEN, .help = "Always so")
@@ -153,9 +161,14 @@ struct worker_values {
                       .help = "Nothing is computed before decode has pages for it")
 
 #define WORKER_DECODE_OPTIONS                                                                  \
-    WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",              \
-                  .initial = "64",                                                             \
-                  .help = "Prompts with fewer uncached tokens are computed here"),             \
+    WORKER_OPTION("prefill", OPTION_REPEATED, prefill_urls, .value = "URL",                    \
+                  .help = "Prefill workers to ask when a request names none"),                 \
+        WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY",      \
+                      .initial = "round_robin", .choices = "round_robin|prefix",               \
+                      .help = "Which of them: in turn, or by the prompt's beginning"),         \
+        WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",          \
+                      .initial = "64",                                                         \
+                      .help = "Prompts with fewer uncached tokens are computed here"),         \
         WORKER_OPTION("num-reserved-decode-tokens", OPTION_U32, reserved_tokens, .value = "N", \
                       .initial = "512", .min = 1,                                              \
                       .help = "Tokens kept free for each prompt that is on its way"),          \
@@ -179,6 +192,10 @@ const char *worker_model_path(const struct worker_values *values,
 int worker_open(const struct worker_values *values, enum worker_role role, const char *path,
                 struct worker *out, struct error err);
 void worker_close(struct worker *worker);
+
+/* A worker that becomes a prefill worker needs a bootstrap server. */
+int worker_open_bootstrap(const struct worker_values *values, struct worker *worker,
+                          struct role_facts *facts, struct error err);
 
 /* A line on a terminal that says how far the loading is. */
 bool worker_progress(void *context, uint64_t done, uint64_t total);

@@ -44,14 +44,14 @@ static int room_open(struct scheduler *scheduler, struct generation_state *state
 {
     const struct handover *handover = &state->generation->handover;
     uint32_t deadline = deadline_ms(state->generation);
+    const char *bootstrap = handover->bootstrap[0] ? handover->bootstrap : NULL;
+    if (scheduler->transfer.fake)
+        bootstrap = HANDOVER_FAKE;
     if (handover->kind == HANDOVER_SEND)
-        return group_room_open_sender(&scheduler->group, handover->room,
-                                      handover->bootstrap[0] ? handover->bootstrap : NULL,
-                                      deadline, scheduler->transfer.layerwise, &state->room,
-                                      err);
-    return group_room_open_receiver(&scheduler->group, handover->room, handover->bootstrap,
-                                    deadline, scheduler->handing[PHASE_PREALLOC], &state->room,
-                                    err);
+        return group_room_open_sender(&scheduler->group, handover->room, bootstrap, deadline,
+                                      scheduler->transfer.layerwise, &state->room, err);
+    return group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
+                                    scheduler->handing[PHASE_PREALLOC], &state->room, err);
 }
 
 void handover_begin(struct scheduler *scheduler, struct generation_state *state)

@@ -52,6 +52,7 @@ static void arrived(struct scheduler *scheduler, struct generation_state *state)
 {
     baton_timeline timeline;
     group_room_timeline(state->room, &timeline);
+    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline);
     scheduler_count_transfer(scheduler, &timeline, state->sent_ns - state->began_ns);
     scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
 }
@@ -60,9 +61,10 @@ void prefill_advance(struct scheduler *scheduler, struct generation_state *state
 {
     if (room == BATON_FAILED)
         room_failed(scheduler, state);
-    else if (state->phase == PHASE_BOOTSTRAP && room >= BATON_WAITING_FOR_INPUT)
+    else if (state->phase == PHASE_BOOTSTRAP && room >= BATON_WAITING_FOR_INPUT) {
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_GRANTED);
         enter_queue(scheduler, state);
-    else if (state->phase == PHASE_INFLIGHT && room == BATON_SUCCESS)
+    } else if (state->phase == PHASE_INFLIGHT && room == BATON_SUCCESS)
         arrived(scheduler, state);
 }
 

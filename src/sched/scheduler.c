@@ -47,6 +47,11 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
                           struct error err)
 {
     scheduler->transfer = *options;
+    /* Who decodes prompts of others had better not compute them again. */
+    scheduler->planner.backups = (struct kv_backups){
+        .memory = &scheduler->memory,
+        .bytes_max = (uint64_t)scheduler->memory.books.pool->counts.pages *
+                     scheduler->memory.layout.page_stride * scheduler->memory.rank_count};
     if (!scheduler->transfer.reserved_tokens)
         scheduler->transfer.reserved_tokens = 512;
     int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
@@ -123,6 +128,7 @@ static void close_parts(struct scheduler *scheduler)
     stepper_close(&scheduler->stepper);
     planner_close(&scheduler->planner);
     kv_memory_close(&scheduler->memory);
+    request_log_close(&scheduler->log);
     pthread_cond_destroy(&scheduler->answered);
     pthread_mutex_destroy(&scheduler->lock);
     free(scheduler);
@@ -145,7 +151,9 @@ int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,
     mpsc_init(&scheduler->inbox);
     pthread_mutex_init(&scheduler->lock, NULL);
     pthread_cond_init(&scheduler->answered, NULL);
-    rc = open_parts(scheduler, err);
+    rc = request_log_open(&scheduler->log)
+             ? error_set(err, BATON_ENOMEM, "no memory for a log of requests")
+             : open_parts(scheduler, err);
     if (!rc) {
         set_limits(scheduler);
         scheduler_publish(scheduler);
@@ -263,12 +271,19 @@ void scheduler_drain(struct scheduler *scheduler)
 
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
 {
-    struct flush_message flush = {.message = {.kind = MESSAGE_FLUSH_CACHE},
-                                  .deadline_ns = clock_now_ns() + timeout_ns};
+    uint64_t now = clock_now_ns();
+    struct flush_message flush = {
+        .message = {.kind = MESSAGE_FLUSH_CACHE},
+        .deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX};
     leave_message(scheduler, &flush.message);
     pthread_mutex_lock(&scheduler->lock);
     while (!flush.done)
         pthread_cond_wait(&scheduler->answered, &scheduler->lock);
     pthread_mutex_unlock(&scheduler->lock);
     return flush.flushed;
+}
+
+bool scheduler_request(struct scheduler *scheduler, const char *rid, struct request_record *out)
+{
+    return request_log_find(&scheduler->log, rid, out);
 }

@@ -29,7 +29,8 @@ struct transfer_options {
     const char *fingerprint; /* of the model */
     uint32_t deadline_ms;    /* of a room; 0: the library's */
     bool verify;             /* every page is proven by a sum */
-    bool layerwise;          /* send layers while later ones are computed */
+    bool fake;       /* nothing is sent: every room succeeds at once, with pages of nothing */
+    bool layerwise;  /* send layers while later ones are computed */
     bool optimistic; /* compute before decode has granted, if there is nothing else to do */
     bool fallback;   /* compute here what could not be handed over */
     uint32_t local_tokens;    /* decode computes prompts with fewer uncached tokens itself */
@@ -54,7 +55,8 @@ struct scheduler_options {
 };
 /* What the step loop of a worker needs beyond the options: both are borrowed until close. The
  * engine must have been opened with tokens_max >= chunk_tokens + max_running, logits_max >=
- * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). */
+ * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). (An engine wants
+ * tokens_max >= logits_max; with chunks below SCHEDULER_LOGITS give it more tokens.) */
 #define SCHEDULER_LOGITS 64u
 
 int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,
@@ -75,8 +77,8 @@ scheduler_capacity(const struct scheduler *scheduler); /* tokens in the pool. Co
 int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                      struct error err);
 
-/* Any thread, until the finish has been delivered; takes effect before the next step, and the
- * generation is delivered ABORTED (or whatever finish it had reached). */
+/* Any thread, at any time until the finish has been delivered, before the submit too; takes effect before
+ * the next step, and the generation is delivered ABORTED (or whatever finish it had reached). */
 void scheduler_abort(struct scheduler *scheduler, struct generation *generation);
 
 /* By name, "" for all: for /abort_request. Whatever begins with the name. */
@@ -88,6 +90,11 @@ void scheduler_drain(struct scheduler *scheduler);
 /* Forgets the cached prefixes, if nothing is running or waiting now: true. Waits for the answer of
  * the scheduler's thread, a step at most; timeout_ns is for how long to wait for an idle moment. */
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns);
+
+/* What happened to the request of that name. False: it is not known, or was long ago. Any thread. */
+struct request_record; /* request_log.h */
+bool scheduler_request(struct scheduler *scheduler, const char *rid,
+                       struct request_record *out);
 
 /* Where the scheduler stands: a copy that it publishes after each step. Any thread. */
 struct scheduler_stats {

@@ -8,6 +8,7 @@
 #include "kv_memory.h"
 #include "layer_watch.h"
 #include "rank_group.h"
+#include "request_log.h"
 #include "scheduler.h"
 #include "stepper.h"
 
@@ -61,6 +62,7 @@ struct scheduler {
     pthread_mutex_t lock; /* of what follows; never held for longer than a copy */
     pthread_cond_t answered;
     struct scheduler_stats published;
+    struct request_log log; /* has a lock of its own */
 
     /* Owner: the scheduler's thread. */
     struct kv_memory memory;

@@ -46,6 +46,10 @@ void scheduler_finish(struct scheduler *scheduler, struct generation_state *stat
           how->reason ? how->reason : "the request has ended");
     if (!state->admitted)
         atomic_fetch_sub_explicit(&scheduler->queued, 1, memory_order_relaxed);
+    if (choice && state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
+    request_log_finish(&scheduler->log, state->log_number, how->finish, how->reason,
+                       state->cached_tokens, state->generated);
     scheduler->counts.aborted += how->finish == GENERATION_ABORTED;
     scheduler->counts.failed += how->finish == GENERATION_FAILED;
     state->generation->state = NULL;
@@ -177,6 +181,7 @@ static void take_message(struct scheduler *scheduler, struct message *message)
     case MESSAGE_SUBMIT: {
         struct generation_state *state = (struct generation_state *)message;
         scheduler->counts.requests++;
+        state->log_number = request_log_add(&scheduler->log, state->generation);
         expect_deadline(scheduler, state);
         if (is_flagged(scheduler, state, NULL)) /* its abort may have been looked for already */
             atomic_store_explicit(&scheduler->aborts, true, memory_order_relaxed);
@@ -261,6 +266,8 @@ bool scheduler_accept(struct scheduler *scheduler, struct generation_state *stat
         scheduler_finish(scheduler, state, choice, &how);
         return false;
     }
+    if (state->generated == 1)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_FIRST_TOKEN);
     answer_deliver(state, choice, &scheduler->text, &how);
     return true;
 }
@@ -283,7 +290,10 @@ static void take_result(struct scheduler *scheduler, const struct step_piece *pi
         scheduler_fail(scheduler, state, result->error, result->reason);
         return;
     }
+    bool prompt = state->phase == PHASE_PREFILL;
     planner_computed(&scheduler->planner, piece);
+    if (prompt && state->computed == state->token_count)
+        request_log_mark(&scheduler->log, state->log_number, MOMENT_COMPUTED);
     if (result->picked)
         take_token(scheduler, state, &result->choice);
     else if (state->computed == state->token_count) /* of whom no token was wanted */
@@ -349,6 +359,8 @@ static void run_step(struct scheduler *scheduler)
         return;
     }
     log_retraction(scheduler, plan);
+    for (uint32_t i = plan->decoding; i < plan->count; i++)
+        request_log_mark(&scheduler->log, plan->pieces[i].state->log_number, MOMENT_ADMITTED);
     prefill_before_step(scheduler, plan);
     stepper_run(&scheduler->stepper, plan);
     for (uint32_t i = 0; i < plan->count; i++) {

@@ -56,7 +56,7 @@ static void probe_done(struct http_task *task)
     probe_reply(probe, probe->finish == GENERATION_LENGTH || probe->finish == GENERATION_STOP
                            ? NULL
                            : "the generation failed");
-    atomic_fetch_sub(&probe->server->busy, 1);
+    api_leave(probe->server);
     free(probe);
 }
 
@@ -76,14 +76,23 @@ static void probe_left(struct http_exchange *exchange, void *context)
     probe->exchange = NULL;
 }
 
+/* A worker that hands over does so for the probe, too, with nobody at the other end. */
+static void probe_handover(struct api_server *server, struct handover *out)
+{
+    enum worker_role role = atomic_load(&server->role);
+    if (role == ROLE_MIXED)
+        return;
+    out->kind = role == ROLE_PREFILL ? HANDOVER_SEND : HANDOVER_RECEIVE;
+    out->room = atomic_fetch_add(&server->id_next, 1) | 1ull << 62;
+    strcpy(out->bootstrap, HANDOVER_FAKE);
+}
+
 void api_health_generate(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
     char text[256] = "out of memory";
-    if (!api_ready(server) || atomic_load(&server->draining)) {
-        api_health(exchange, context);
+    if (!api_enter(server, exchange))
         return;
-    }
     struct health_probe *probe = calloc(1, sizeof(*probe));
     int rc = BATON_ENOMEM;
     if (probe) {
@@ -100,6 +109,7 @@ void api_health_generate(struct http_exchange *exchange, void *context)
         probe->generation.sampling = SAMPLING_DEFAULT;
         probe->generation.sampling.temperature = 0;
         probe->generation.priority = INT32_MAX;
+        probe_handover(server, &probe->generation.handover);
         probe->generation.deliver = probe_deliver;
         probe->generation.context = probe;
         strcpy(probe->generation.rid, "health-probe");
@@ -111,15 +121,16 @@ void api_health_generate(struct http_exchange *exchange, void *context)
         request_refuse(&error, 503, NULL, "%s", text);
         api_reply_error(server, exchange, false, &error);
         free(probe);
+        api_leave(server);
         return;
     }
-    atomic_fetch_add(&server->busy, 1);
     probe->timer = http_loop_after(probe->loop, HEALTH_SECONDS * 1000, probe_late, probe);
 }
 
 /* ---- /flush_cache --------------------------------------------------------------------------- */
 
-/* It waits for the scheduler, so a thread of the pool does it. */
+/* It waits for the scheduler, so a thread does it: not one of the tokenizers', or two of these would
+ * keep long prompts waiting. */
 struct cache_flush {
     struct work work;
     struct http_task task;
@@ -159,7 +170,7 @@ static void flush_done(struct http_task *task)
                        "waits for them)");
         api_reply_error(flush->server, flush->exchange, false, &error);
     }
-    atomic_fetch_sub(&flush->server->busy, 1);
+    api_leave(flush->server);
     free(flush);
 }
 
@@ -167,12 +178,13 @@ void api_flush_cache(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
     const char *timeout = http_exchange_query(exchange, "timeout");
-    struct cache_flush *flush =
-        api_ready(server) && !atomic_load(&server->draining) ? calloc(1, sizeof(*flush)) : NULL;
+    if (!api_enter(server, exchange))
+        return;
+    struct cache_flush *flush = calloc(1, sizeof(*flush));
     if (!flush) {
-        struct request_error error = {0};
-        request_refuse(&error, 503, NULL, "the worker is not ready");
+        struct request_error error = {.status = 503, .text = "out of memory"};
         api_reply_error(server, exchange, false, &error);
+        api_leave(server);
         return;
     }
     flush->work.run = flush_run;
@@ -183,9 +195,8 @@ void api_flush_cache(struct http_exchange *exchange, void *context)
     flush->seconds = timeout ? strtod(timeout, NULL) : 0;
     if (!(flush->seconds >= 0 && flush->seconds <= FLUSH_SECONDS_MAX))
         flush->seconds = 0;
-    atomic_fetch_add(&server->busy, 1);
     http_exchange_watch(exchange, flush_left, NULL, flush);
-    work_pool_add(server->tokenizers, &flush->work);
+    work_pool_add(server->control, &flush->work);
 }
 
 /* ---- /abort_request ------------------------------------------------------------------------- */
@@ -197,7 +208,7 @@ void api_abort_request(struct http_exchange *exchange, void *context)
     bool all = false;
     size_t length;
     const char *bytes = http_exchange_body(exchange, &length);
-    if (!api_ready(server))
+    if (!api_ready(server)) /* while draining it is as good as ever */
         request_refuse(&error, 503, NULL, "the model is being loaded");
     json_t *body = error.status ? NULL : request_parse(bytes, length, &error);
     struct request_reader reader = {body, &error};

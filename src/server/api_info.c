@@ -7,14 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A worker that drains still tells about itself; only /health says that it should get no more. */
 static bool ready_or_refuse(struct api_server *server, struct http_exchange *exchange)
 {
     struct request_error error = {0};
-    bool draining = atomic_load(&server->draining);
-    if (api_ready(server) && !draining)
+    if (api_ready(server))
         return true;
-    request_refuse(&error, 503, NULL,
-                   draining ? "the worker is shutting down" : "the model is being loaded");
+    request_refuse(&error, 503, NULL, "the model is being loaded");
     api_reply_error(server, exchange, false, &error);
     return false;
 }
@@ -22,8 +21,10 @@ static bool ready_or_refuse(struct api_server *server, struct http_exchange *exc
 void api_health(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
-    if (ready_or_refuse(server, exchange))
-        http_exchange_reply(exchange, 200, "text/plain", "", 0);
+    if (!api_enter(server, exchange))
+        return;
+    http_exchange_reply(exchange, 200, "text/plain", "", 0);
+    api_leave(server);
 }
 
 void api_models(struct http_exchange *exchange, void *context)
@@ -40,7 +41,7 @@ void api_models(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "id", server->model->name);
     json_put_key_text(&out, "object", "model");
     json_put_key_int(&out, "created", (int64_t)server->started_unix);
-    json_put_key_text(&out, "owned_by", "baton");
+    json_put_key_text(&out, "owned_by", "sglang"); /* by this, routers know the API */
     json_put_key_text(&out, "root", server->model->name);
     json_put_key_null(&out, "parent");
     json_put_key_int(&out, "max_model_len", scheduler_context(server->scheduler));
@@ -100,8 +101,8 @@ void api_server_info(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "model_path", server->model->path);
     json_put_key_text(&out, "tokenizer_path", server->model->path);
     json_put_key_text(&out, "served_model_name", server->model->name);
-    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->options.role));
-    json_put_key_int(&out, "disaggregation_bootstrap_port", server->options.bootstrap_port);
+    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->role));
+    json_put_key_int(&out, "disaggregation_bootstrap_port", server->bootstrap_port);
     json_put_key_int(&out, "tp_size", server->options.tp_size);
     json_put_key_int(&out, "dp_size", 1);
     json_put_key_int(&out, "pp_size", 1);
@@ -157,7 +158,7 @@ static void disaggregation_write(struct json_writer *out, const struct api_serve
 {
     json_put_key(out, "disaggregation");
     json_put_open(out, '{');
-    json_put_key_text(out, "mode", worker_role_name(server->options.role));
+    json_put_key_text(out, "mode", worker_role_name(server->role));
     json_put_key_int(out, "prefill_bootstrap_queue_reqs", stats->bootstrapping);
     json_put_key_int(out, "prefill_inflight_queue_reqs", stats->inflight);
     json_put_key_int(out, "decode_prealloc_queue_reqs", stats->preallocating);
@@ -191,7 +192,7 @@ static void load_write(struct json_writer *out, const struct api_server *server,
         out, "utilization",
         server->options.max_running ? (double)stats->running / server->options.max_running : 0);
     json_put_key_int(out, "max_running_requests", server->options.max_running);
-    if (server->options.role != ROLE_MIXED)
+    if (server->role != ROLE_MIXED)
         disaggregation_write(out, server, stats);
     json_put_close(out, '}');
 }
@@ -241,7 +242,7 @@ void api_metrics(struct http_exchange *exchange, void *context)
         .capacity_tokens = scheduler_capacity(server->scheduler),
         .max_running = server->options.max_running,
         .connections = http_server_connections(server->http),
-        .transfers = server->options.role != ROLE_MIXED,
+        .transfers = server->options.transfers,
     };
     if (metrics_page(&server->metrics, &stats, &facts, &page))
         http_exchange_reply(exchange, 500, "text/plain", "out of memory\n", 14);

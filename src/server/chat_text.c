@@ -20,6 +20,7 @@ void chat_text_open(struct chat_text *text, bool reasoning_parsed, bool in_reaso
 {
     *text = (struct chat_text){.reasoning_parsed = reasoning_parsed,
                                .reasoning_now = reasoning_parsed && in_reasoning,
+                               .reasoned = reasoning_parsed && in_reasoning,
                                .tools = tools};
 }
 
@@ -84,21 +85,33 @@ static bool call_parse(struct chat_text *text, const char *bytes, size_t length)
     return sound;
 }
 
-/* ---- content -------------------------------------------------------------------------------- */
+/* ---- pieces of text ------------------------------------------------------------------------- */
 
-/* White space before the reply belongs to the marks before it. */
-static void content_add(struct chat_text *text, const char *bytes, size_t length)
+static bool is_space(char byte)
 {
-    if (!text->content_begun && (text->reasoning.length || text->call_count)) {
-        size_t space = strspn(bytes, " \n\r\t");
-        if (space > length)
-            space = length;
-        bytes += space;
-        length -= space;
-    }
-    if (length)
-        text->content_begun = true;
-    append(text, &text->content, bytes, length);
+    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static size_t space_before(const char *bytes, size_t length)
+{
+    size_t count = 0;
+    while (count < length && is_space(bytes[count]))
+        count++;
+    return count;
+}
+
+static size_t length_without_space(const char *bytes, size_t length)
+{
+    while (length && is_space(bytes[length - 1]))
+        length--;
+    return length;
+}
+
+/* Is it, or may it with more text become, something that begins with `mark`? */
+static bool may_begin_with(const char *bytes, size_t length, const char *mark)
+{
+    size_t mark_length = strlen(mark);
+    return memcmp(bytes, mark, length < mark_length ? length : mark_length) == 0;
 }
 
 /* Where `mark` is in the text: its place; otherwise where it may have begun at the very end, and
@@ -117,28 +130,42 @@ static size_t mark_find(const char *bytes, size_t length, const char *mark, bool
     return length;
 }
 
-/* What the pending text begins with up to `mark` goes to `to`; true: the mark is there and gone. */
-static bool take_until(struct chat_text *text, const char *mark, struct byte_buffer *to,
-                       size_t *at)
+/* White space before the reply belongs to the marks before it. */
+static void content_add(struct chat_text *text, const char *bytes, size_t length)
+{
+    size_t space = 0;
+    if (!text->content_begun && (text->reasoned || text->call_count))
+        space = space_before(bytes, length);
+    if (length > space)
+        text->content_begun = true;
+    append(text, &text->content, bytes + space, length - space);
+}
+
+static void reasoning_add(struct chat_text *text, const char *bytes, size_t length)
+{
+    size_t space = text->reasoning.length ? 0 : space_before(bytes, length);
+    append(text, &text->reasoning, bytes + space, length - space);
+}
+
+/* ---- steps over the pending text: from *at on; false: more text is needed -------------------- */
+
+/* White space at its end is kept back: it is none of the reasoning if nothing follows. */
+static bool reasoning_step(struct chat_text *text, size_t *at)
 {
     bool whole;
     const char *bytes = text->pending.bytes + *at;
-    size_t place = mark_find(bytes, text->pending.length - *at, mark, &whole);
-    if (to)
-        append(text, to, bytes, place);
-    else
-        content_add(text, bytes, place);
-    *at += place + (whole ? strlen(mark) : 0);
+    size_t place = mark_find(bytes, text->pending.length - *at, THINK_END, &whole);
+    size_t length = length_without_space(bytes, place);
+    reasoning_add(text, bytes, length);
+    *at += whole ? place + strlen(THINK_END) : length;
+    text->reasoning_now = !whole;
     return whole;
 }
 
-/* One step over the pending text; false: more text is needed. */
-static bool reasoning_step(struct chat_text *text, size_t *at)
+static void call_is_content(struct chat_text *text, const char *bytes, size_t length)
 {
-    if (!take_until(text, THINK_END, &text->reasoning, at))
-        return false;
-    text->reasoning_now = false;
-    return true;
+    content_add(text, CALL, strlen(CALL));
+    content_add(text, bytes, length);
 }
 
 static bool call_step(struct chat_text *text, size_t *at)
@@ -147,39 +174,44 @@ static bool call_step(struct chat_text *text, size_t *at)
     const char *end = memmem(bytes, text->pending.length - *at, CALL_END, strlen(CALL_END));
     if (!end)
         return false; /* a call is kept until it is whole */
-    if (!call_parse(text, bytes, (size_t)(end - bytes))) {
-        content_add(text, CALL, strlen(CALL));
-        content_add(text, bytes, (size_t)(end - bytes) + strlen(CALL_END));
-    }
-    *at += (size_t)(end - bytes) + strlen(CALL_END);
+    size_t length = (size_t)(end - bytes);
+    if (!call_parse(text, bytes, length))
+        call_is_content(text, bytes, length + strlen(CALL_END));
+    *at += length + strlen(CALL_END);
     text->call_now = false;
     return true;
 }
 
-/* <think> counts only before anything else was said. */
+/* <think> counts only before anything else was said. A model that calls by JSON alone may turn out
+ * to have called only when all is there. */
 static bool content_step(struct chat_text *text, size_t *at)
 {
+    bool whole;
     const char *bytes = text->pending.bytes + *at;
-    size_t length = text->pending.length - *at;
-    if (text->reasoning_parsed && !text->content_begun && !text->call_count) {
-        size_t space = strspn(bytes, " \n\r\t");
-        size_t rest = length > space ? length - space : 0;
-        size_t compared = rest < strlen(THINK) ? rest : strlen(THINK);
-        if (memcmp(bytes + space, THINK, compared) == 0) {
-            if (compared < strlen(THINK))
-                return false;
-            *at += space + strlen(THINK);
-            text->reasoning_now = true;
-            return true;
-        }
+    size_t length = text->pending.length - *at, space = space_before(bytes, length);
+    const char *first = bytes + space;
+    size_t rest = length - space;
+    bool at_start = !text->content_begun && !text->call_count;
+    if (at_start && text->reasoning_parsed && may_begin_with(first, rest, THINK)) {
+        if (rest < strlen(THINK))
+            return false;
+        *at += space + strlen(THINK);
+        text->reasoning_now = text->reasoned = true;
+        return true;
     }
-    if (text->tools == CHAT_TOOLS_TAGS) {
-        text->call_now = take_until(text, CALL, NULL, at);
-        return text->call_now;
+    if (at_start && text->tools == CHAT_TOOLS_JSON &&
+        (may_begin_with(first, rest, "{") || may_begin_with(first, rest, PYTHON_TAG)))
+        return false;
+    if (text->tools != CHAT_TOOLS_TAGS) {
+        content_add(text, bytes, length);
+        *at += length;
+        return false;
     }
-    content_add(text, bytes, length);
-    *at = text->pending.length;
-    return false;
+    size_t place = mark_find(bytes, length, CALL, &whole);
+    content_add(text, bytes, place);
+    *at += place + (whole ? strlen(CALL) : 0);
+    text->call_now = whole;
+    return whole;
 }
 
 static void pending_drop(struct chat_text *text, size_t count)
@@ -188,27 +220,14 @@ static void pending_drop(struct chat_text *text, size_t count)
     text->pending.length -= count;
 }
 
-/* A model that calls by JSON alone may turn out to have called only when all is there. */
-static bool whole_answer_kept(const struct chat_text *text)
-{
-    if (text->tools != CHAT_TOOLS_JSON || text->content_begun || text->reasoning_now)
-        return false;
-    size_t space = strspn(text->pending.bytes, " \n\r\t");
-    const char *begin = text->pending.bytes + space;
-    return *begin == '{' || *begin == '\0' ||
-           strncmp(begin, PYTHON_TAG, strnlen(begin, strlen(PYTHON_TAG))) == 0;
-}
+/* ---- from outside --------------------------------------------------------------------------- */
 
 void chat_text_push(struct chat_text *text, struct text_view piece)
 {
     size_t at = 0;
     bool more = true;
     append(text, &text->pending, piece.bytes, piece.length);
-    append(text, &text->pending, "", 1); /* the scans below end at a NUL */
-    if (text->failed)
-        return;
-    text->pending.length--;
-    if (whole_answer_kept(text))
+    if (text->failed || !text->pending.length)
         return;
     while (more && at < text->pending.length)
         more = text->reasoning_now ? reasoning_step(text, &at)
@@ -217,26 +236,30 @@ void chat_text_push(struct chat_text *text, struct text_view piece)
     pending_drop(text, at);
 }
 
+/* A whole reply that may be a call: {...}, perhaps after a mark. */
+static bool reply_parse(struct chat_text *text, const char *bytes, size_t length)
+{
+    size_t skipped = space_before(bytes, length), tag = strlen(PYTHON_TAG);
+    if (length - skipped >= tag &&
+        may_begin_with(bytes + skipped, length - skipped, PYTHON_TAG))
+        skipped += tag;
+    return call_parse(text, bytes + skipped, length - skipped);
+}
+
 void chat_text_flush(struct chat_text *text)
 {
-    size_t length = text->pending.length, tag = strlen(PYTHON_TAG);
-    append(text, &text->pending, "", 1);
-    if (!length || text->failed)
+    const char *bytes = text->pending.bytes ? text->pending.bytes : "";
+    size_t length = text->pending.length;
+    bool may_be_call = text->tools == CHAT_TOOLS_JSON && !text->content_begun;
+    if (text->failed)
         return;
-    const char *bytes = text->pending.bytes;
-    size_t space = strspn(bytes, " \n\r\t");
     if (text->reasoning_now)
-        append(text, &text->reasoning, bytes, length);
-    else if (text->call_now && !call_parse(text, bytes, length)) {
-        content_add(text, CALL, strlen(CALL));
+        reasoning_add(text, bytes, length_without_space(bytes, length));
+    else if (text->call_now) {
+        if (!call_parse(text, bytes, length))
+            call_is_content(text, bytes, length);
+    } else if (!may_be_call || !reply_parse(text, bytes, length))
         content_add(text, bytes, length);
-    } else if (text->tools == CHAT_TOOLS_JSON && !text->content_begun && !text->call_now) {
-        const char *json = bytes + space;
-        if (strncmp(json, PYTHON_TAG, tag) == 0)
-            json += tag;
-        if (!call_parse(text, json, length - (size_t)(json - bytes)))
-            content_add(text, bytes, length);
-    } else if (!text->call_now)
-        content_add(text, bytes, length);
+    text->call_now = false;
     text->pending.length = 0;
 }

@@ -6,7 +6,7 @@
  *   reasoning "It rains."   content "Take this: "   tool call umbrella "{}"
  *
  * Text that may be the beginning of a mark is kept until that is decided, so nothing is ever taken
- * back. Marks: <think> and </think> (Qwen3, DeepSeek and their like); <tool_call> around JSON (Qwen,
+ * back. White space around the reasoning is dropped. Marks: <think> and </think> (Qwen3, DeepSeek and their like); <tool_call> around JSON (Qwen,
  * Hermes); a whole reply that is one JSON object with a name, perhaps after <|python_tag|>
  * (Llama 3). A call that is not sound JSON stays content. */
 #ifndef BATON_SERVER_CHAT_TEXT_H
@@ -28,6 +28,7 @@ struct chat_text {
     bool reasoning_parsed; /* false: <think> is text like any other */
     enum chat_tools tools;
     bool reasoning_now;         /* inside of <think> */
+    bool reasoned;              /* now or before */
     bool call_now;              /* inside of <tool_call> */
     bool content_begun;         /* something other than white space */
     struct byte_buffer pending; /* not decided yet */

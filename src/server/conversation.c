@@ -141,7 +141,7 @@ static json_t *context_make(const struct served_model *model,
         json_object_set(context, "tools", (json_t *)tools);
     context_text(context, "bos_token", model->bos_text);
     context_text(context, "eos_token", model->eos_text);
-    json_object_update(context, (json_t *)extra);
+    json_object_update_missing(context, (json_t *)extra); /* what is set above stays */
     return context;
 }
 
@@ -150,8 +150,9 @@ static void continuation_cut(const json_t *messages, struct template_output *tex
                              struct request_error *error)
 {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    const char *content = json_string_value(json_object_get(last, "content"));
-    size_t length = strlen(content);
+    const json_t *value = json_object_get(last, "content");
+    const char *content = json_string_value(value);
+    size_t length = json_string_length(value);
     const char *found = NULL, *at = text->text;
     while (length && (content[length - 1] == ' ' || content[length - 1] == '\n'))
         length--; /* templates strip */
@@ -237,12 +238,11 @@ int conversation_single(const struct served_model *model, const char *system, co
                         struct conversation *out, struct error err)
 {
     struct request_error error = {0};
-    json_t *messages = json_array();
-    if (system)
-        json_array_append_new(messages,
-                              json_pack("{ssss}", "role", "system", "content", system));
-    json_array_append_new(messages, json_pack("{ssss}", "role", "user", "content", user));
-    json_t *body = json_pack("{so}", "messages", messages);
+    json_t *body = system
+                       ? json_pack("{s[{ssss}{ssss}]}", "messages", "role", "system", "content",
+                                   system, "role", "user", "content", user)
+                       : json_pack("{s[{ssss}]}", "messages", "role", "user", "content", user);
+    *out = (struct conversation){0};
     if (!body)
         return error_set(err, BATON_EINVAL, "the prompt is not UTF-8 text");
     struct request_reader reader = {body, &error};

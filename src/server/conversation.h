@@ -14,8 +14,9 @@ struct conversation {
     bool has_tools;    /* and the model may call them */
 };
 
-/* Reads messages, tools, tool_choice, chat_template_kwargs, continue_final_message and
- * add_generation_prompt. What is wrong goes to the reader's error. */
+/* Reads messages, tools, tool_choice, chat_template_kwargs (other variables for the template),
+ * continue_final_message and add_generation_prompt. What is wrong goes to the reader's error; the
+ * caller frees out->tokens in any case. */
 void conversation_read(const struct served_model *model, const struct request_reader *reader,
                        struct conversation *out);
 

@@ -131,6 +131,15 @@ static void tops_write(struct reply *reply, const struct token_record *item,
     json_put_close(out, '}');
 }
 
+/* In characters, as clients count. A character that is several tokens counts with its first. */
+static size_t character_count(struct text_view text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.length; i++)
+        count += ((unsigned char)text.bytes[i] & 0xc0) != 0x80;
+    return count;
+}
+
 static void logprobs_write(struct reply *reply, const struct reply_choice *choice, size_t first)
 {
     struct json_writer *out = &reply->out;
@@ -163,7 +172,7 @@ static void logprobs_write(struct reply *reply, const struct reply_choice *choic
     for (size_t i = 0; i < count; i++) {
         if (i >= first)
             json_put_int(out, (int64_t)offset);
-        offset += reply_token_text(reply, record_at(choice, i, &of)->token).length;
+        offset += character_count(reply_token_text(reply, record_at(choice, i, &of)->token));
     }
     json_put_close(out, ']');
     json_put_close(out, '}');

@@ -67,6 +67,10 @@ static void settings_read(struct reply *reply, const struct request_reader *read
                        reply->prompt_count);
     for (uint32_t i = 0; i < reply->prompt_count && !reader->error->status; i++) {
         const json_t *one = list ? json_array_get(given, i) : given;
+        if (one && !json_is_object(one) && !json_is_null(one))
+            request_refuse(reader->error, 400, "sampling_params",
+                           "\"sampling_params\"[%u] must be an object, not %s", i,
+                           request_type_name(one));
         struct request_reader inner = {json_is_object(one) ? one : empty, reader->error};
         generation_settings_read(&inner, MAX_NEW_TOKENS,
                                  reply->server->model->config.vocab_size,
@@ -95,26 +99,33 @@ static void rids_read(struct reply *reply, const struct request_reader *reader)
     }
 }
 
-/* In a batch these may be arrays; one value for all is what is taken. */
-static const json_t *first_of(const struct request_reader *reader, const char *name)
+/* In a batch these may be arrays, as long as all of it is the same. A copy of the field into `to`. */
+static void same_for_all(const struct request_reader *reader, const char *name, json_t *to)
 {
-    const json_t *value = request_any(reader, name);
-    return json_is_array(value) ? json_array_get(value, 0) : value;
+    const json_t *value = request_any(reader, name), *first = json_array_get(value, 0);
+    size_t i;
+    json_t *item;
+    json_array_foreach(value, i, item)
+    {
+        if (!json_equal(item, first))
+            request_refuse(reader->error, 400, name,
+                           "\"%s\" must be the same for all prompts of a request", name);
+    }
+    json_object_set(to, name, (json_t *)(json_is_array(value) ? first : value));
 }
 
 static void logprobs_read(struct reply *reply, const struct request_reader *reader)
 {
-    const json_t *start = first_of(reader, "logprob_start_len");
-    const json_t *top = first_of(reader, "top_logprobs_num");
-    reply->logprobs = json_is_true(first_of(reader, "return_logprob"));
-    reply->logprob_start = json_is_integer(start) ? json_integer_value(start) : -1;
-    if (json_is_integer(top)) {
-        if (json_integer_value(top) < 0 || json_integer_value(top) > SAMPLER_TOP_MAX)
-            request_refuse(reader->error, 400, "top_logprobs_num",
-                           "\"top_logprobs_num\" must be from 0 to %d", SAMPLER_TOP_MAX);
-        else
-            reply->top_logprobs = (uint32_t)json_integer_value(top);
-    }
+    json_t *fields = json_object();
+    struct request_reader inner = {fields, reader->error};
+    same_for_all(reader, "return_logprob", fields);
+    same_for_all(reader, "logprob_start_len", fields);
+    same_for_all(reader, "top_logprobs_num", fields);
+    reply->logprob_start = -1;
+    request_bool(&inner, "return_logprob", &reply->logprobs);
+    request_i64(&inner, "logprob_start_len", -1, INT32_MAX, &reply->logprob_start);
+    request_u32(&inner, "top_logprobs_num", 0, SAMPLER_TOP_MAX, &reply->top_logprobs);
+    json_decref(fields);
     for (uint32_t i = 0; i < reply->prompt_count; i++)
         if (reply->logprob_start >= (int64_t)reply->prompts[i].tokens.count)
             request_refuse(reader->error, 400, "logprob_start_len",

@@ -166,7 +166,8 @@ static void label_copy(const char *name, char *out, size_t size)
             out[length++] = '\\';
         out[length++] = *name == '\n' ? ' ' : *name;
     }
-    out[length] = '\0';
+    out[utf8_valid_prefix(out, length)] =
+        '\0'; /* a long name may have been cut inside a character */
 }
 
 int metrics_page(const struct metrics *metrics, const struct scheduler_stats *stats,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "reply.h"
+#include "remote_prefill.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* A body up to this is parsed and tokenised on the event loop: it takes some 100 microseconds. */
-#define INLINE_BODY_MAX 4096u
 
 static void reply_start(struct reply *reply);
 
@@ -35,7 +32,7 @@ static void reply_close(struct reply *reply)
         free(reply->prompts[i].text);
         generation_settings_release(&reply->prompts[i].settings);
     }
-    atomic_fetch_sub(&reply->server->busy, 1);
+    struct api_server *server = reply->server;
     json_writer_free(&reply->out);
     free(reply->choices);
     free(reply->prompts);
@@ -44,6 +41,7 @@ static void reply_close(struct reply *reply)
     free(reply->model_name);
     free(reply->body);
     free(reply);
+    api_leave(server);
 }
 
 static void choices_abort(struct reply *reply)
@@ -59,8 +57,13 @@ static void client_left(struct http_exchange *exchange, void *context)
     (void)exchange;
     reply->exchange = NULL;
     atomic_fetch_add(&reply->server->metrics.clients_left, 1);
-    LOG_DEBUG(server, "request %s: the client left", reply->id);
+    if (reply->choice_count) /* until then the name may be being read */
+        LOG_DEBUG(server, "request %s: the client left", reply->id);
     choices_abort(reply);
+    if (reply->remote_pending) {
+        remote_prefill_cancel(reply);
+        reply_close(reply);
+    }
 }
 
 /* The exchange is over; what the scheduler still has is waited for. */
@@ -115,24 +118,13 @@ static void id_make(struct reply *reply)
              (unsigned long long)server->id_base, (unsigned long long)number);
 }
 
-static void not_ready_reply(struct api_server *server, struct http_exchange *exchange)
-{
-    struct request_error error = {0};
-    request_refuse(&error, 503, NULL,
-                   atomic_load(&server->draining) ? "the worker is shutting down"
-                                                  : "the model is being loaded");
-    api_reply_error(server, exchange, false, &error);
-}
-
 static void reply_begin(struct http_exchange *exchange, struct api_server *server,
                         const struct reply_format *format)
 {
     size_t length;
     const char *body = http_exchange_body(exchange, &length);
-    if (!api_ready(server) || atomic_load(&server->draining)) {
-        not_ready_reply(server, exchange);
+    if (!api_enter(server, exchange))
         return;
-    }
     struct reply *reply = calloc(1, sizeof(*reply));
     if (reply && length > INLINE_BODY_MAX)
         reply->body = malloc(length + 1);
@@ -140,9 +132,9 @@ static void reply_begin(struct http_exchange *exchange, struct api_server *serve
         struct request_error error = {.status = 503, .text = "out of memory"};
         free(reply);
         api_reply_error(server, exchange, false, &error);
+        api_leave(server);
         return;
     }
-    atomic_fetch_add(&server->busy, 1);
     reply->server = server;
     reply->format = format;
     reply->exchange = exchange;
@@ -171,6 +163,11 @@ void reply_generate(struct http_exchange *exchange, void *context)
 void reply_completion(struct http_exchange *exchange, void *context)
 {
     reply_begin(exchange, context, &completion_format);
+}
+
+void reply_prefill(struct http_exchange *exchange, void *context)
+{
+    reply_begin(exchange, context, &prefill_format);
 }
 
 void reply_chat(struct http_exchange *exchange, void *context)
@@ -271,6 +268,14 @@ static void reply_start(struct reply *reply)
         reply_close(reply);
         return;
     }
+    if (!reply->error.status && remote_prefill_wanted(reply))
+        remote_prefill_begin(reply);
+    else
+        reply_continue(reply);
+}
+
+void reply_continue(struct reply *reply)
+{
     if (reply->error.status || !choices_open(reply)) {
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         exchange_over(reply);
@@ -282,7 +287,8 @@ static void reply_start(struct reply *reply)
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         choices_abort(reply);
         exchange_over(reply);
-    }
+    } else if (reply->format->submitted)
+        reply->format->submitted(reply);
 }
 
 /* ---- what comes back ------------------------------------------------------------------------ */
@@ -349,9 +355,11 @@ static bool stream_held(struct reply *reply, const struct reply_choice *choice)
 static void stream_drained(struct http_exchange *exchange, void *context)
 {
     struct reply *reply = context;
-    for (uint32_t i = 0; i < reply->choice_count && reply->exchange == exchange; i++)
-        if (!reply->choices[i].finished)
-            reply->format->events(reply, &reply->choices[i]);
+    for (uint32_t i = 0; i < reply->choice_count && reply->exchange == exchange; i++) {
+        struct reply_choice *choice = &reply->choices[i];
+        if (!choice->finished && (choice->tokens.count || choice->finish))
+            reply->format->events(reply, choice);
+    }
 }
 
 static void stream_advance(struct reply *reply, struct reply_choice *choice)
@@ -377,6 +385,7 @@ void reply_advance(struct reply_choice *choice)
     struct reply *reply = choice->reply;
     if (choice->finish) {
         reply->unfinished--;
+        api_trace(reply->server, choice->generation.rid);
         histogram_add(&reply->server->metrics.end_to_end,
                       (double)(clock_now_ns() - reply->received_ns) / 1e9);
     }

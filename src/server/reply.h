@@ -45,6 +45,9 @@ struct reply_prompt {
     struct generation_settings settings;
     char rid[GENERATION_RID_BYTES];
     bool in_reasoning;
+    struct remote_prefill *remote; /* who asks for a room for it; NULL: nobody */
+    char bootstrap[96];            /* the room it got by that; "": none */
+    uint64_t room;
 };
 
 struct reply_choice {
@@ -82,6 +85,8 @@ struct reply_format {
     const char *id_prefix;
     /* Any thread. Fills prompts and the fields below from the body. */
     void (*read)(struct reply *reply, const struct request_reader *reader);
+    /* Loop's thread. Its generations are submitted; NULL: nothing to say yet. */
+    void (*submitted)(struct reply *reply);
     /* Loop's thread. What is new of a choice, as events of a stream; its end, too, if it has come. */
     void (*events)(struct reply *reply, struct reply_choice *choice);
     /* What a stream has after all choices have ended, but for [DONE]. */
@@ -90,6 +95,7 @@ struct reply_format {
     void (*whole)(struct reply *reply);
 };
 extern const struct reply_format generate_format, completion_format, chat_format;
+extern const struct reply_format prefill_format;
 
 struct reply {
     struct api_server *server;
@@ -117,16 +123,19 @@ struct reply {
     struct reply_prompt *prompts;
     uint32_t prompt_count;
 
+    uint32_t remote_pending; /* prompts that wait for a room */
+
     /* ---- the reply ---- */
     struct reply_choice *choices;
-    uint32_t choice_count, unfinished;
+    uint32_t choice_count; /* 0 while the body is being read */
+    uint32_t unfinished;
     uint64_t received_ns, created_unix;
     bool head_sent, failed;
     struct json_writer out;
 };
 
 /* Handlers of the endpoints. */
-http_handler reply_generate, reply_completion, reply_chat;
+http_handler reply_generate, reply_completion, reply_chat, reply_prefill;
 
 /* ---- for the formats ------------------------------------------------------------------------ */
 
@@ -168,6 +177,8 @@ void delivery_close(struct delivery *delivery); /* NULL is fine */
 generation_deliver reply_deliver;
 /* reply.c: the choice has something new, or has ended. Loop's thread. */
 void reply_advance(struct reply_choice *choice);
+/* Loop's thread. Its prompts have their rooms, or do without: on to the scheduler. */
+void reply_continue(struct reply *reply);
 /* Loop's thread. Ends the reply with an error, as far as that is still possible. */
 void reply_fail(struct reply *reply, int code, const char *reason);
 

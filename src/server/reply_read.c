@@ -180,6 +180,11 @@ void reply_usage_write(struct reply *reply, const struct reply_choice *only)
     json_put_open(&reply->out, '{');
     json_put_key_int(&reply->out, "cached_tokens", (int64_t)cached);
     json_put_close(&reply->out, '}');
+    json_put_key(&reply->out, "completion_tokens_details"); /* where OpenAI has it */
+    json_put_open(&reply->out, '{');
     json_put_key_int(&reply->out, "reasoning_tokens", (int64_t)reasoning);
+    json_put_close(&reply->out, '}');
+    json_put_key_int(&reply->out, "reasoning_tokens",
+                     (int64_t)reasoning); /* where SGLang has */
     json_put_close(&reply->out, '}');
 }

@@ -18,6 +18,8 @@ struct values {
     const char *layout;
     struct option_strings backends;
     struct option_numbers sizes;
+    double ratio;
+    struct option_repeated peers;
 };
 
 static const struct option options[] = {
@@ -33,6 +35,7 @@ static const struct option options[] = {
      .min = 2,
      .help = "Pages"},
     {.name = "bytes",
+     .aliases = "memory|num-bytes",
      .type = OPTION_U64,
      .offset = offsetof(struct values, bytes),
      .value = "N",
@@ -58,12 +61,24 @@ static const struct option options[] = {
      .initial = "shm,tcp",
      .choices = "shm|cma|tcp",
      .help = "Backends"},
+    {.name = "ratio",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, ratio),
+     .value = "X",
+     .initial = "0.25",
+     .help = "Ratio"},
     {.name = "sizes",
      .type = OPTION_NUMBERS,
      .offset = offsetof(struct values, sizes),
      .value = "N,..",
      .min = 1,
      .help = "Sizes"},
+    {.name = "peer",
+     .type = OPTION_REPEATED,
+     .offset = offsetof(struct values, peers),
+     .value = "URL",
+     .second = "PORT",
+     .help = "Peers"},
 };
 static const struct command command = {
     .name = "try",
@@ -80,8 +95,8 @@ static struct option_operands operands;
 
 static int parse(struct values *values, const char *line)
 {
-    static char words[512];
-    char *argv[32];
+    static char words[4096];
+    char *argv[OPTION_REPEATED_MAX + 32];
     int argc = 0;
     snprintf(words, sizeof(words), "%s", line);
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
@@ -136,6 +151,46 @@ static void test_last_one_counts(void **state)
     assert_int_equal(values.backends.count, 1);
     assert_string_equal(values.backends.items[0], "tcp");
     assert_false(values.json);
+}
+
+static void test_aliases_are_the_option(void **state)
+{
+    struct values values;
+    (void)state;
+    assert_int_equal(parse(&values, "--memory 9K"), 0);
+    assert_int_equal(values.bytes, 9216);
+    assert_int_equal(parse(&values, "--bytes 8 --num-bytes=7"), 0);
+    assert_int_equal(values.bytes, 7);
+    refuses("--memory", "option --bytes needs a value: --bytes N");
+    refuses("--memory|num-bytes 7",
+            "unknown option --memory|num-bytes (--help lists those of \"try\")");
+    refuses("--num-bytes 2048G", "--bytes: 2048G is too large, the most is 1099511627776");
+}
+
+static void test_numbers_with_a_fraction(void **state)
+{
+    static const struct {
+        const char *line;
+        double value;
+    } cases[] = {{"", 0.25},
+                 {"--ratio 1", 1},
+                 {"--ratio=0.5", 0.5},
+                 {"--ratio 1e-3", 1e-3},
+                 {"--ratio .75", 0.75},
+                 {"--ratio 0", 0}};
+    struct values values;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(parse(&values, cases[i].line), 0);
+        assert_true(values.ratio == cases[i].value);
+    }
+    assert_int_equal(parse(&values, "--ratio -1"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio much"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio 1x"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio="), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio nan"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio inf"), BATON_EINVAL);
+    assert_int_equal(parse(&values, "--ratio 1e999"), BATON_EINVAL);
 }
 
 static void test_operands_and_the_double_dash(void **state)
@@ -207,6 +262,31 @@ static void test_lists_and_words_have_a_limit(void **state)
     refuses(line, "--backend: value 1 of the list is too long");
 }
 
+static void test_repeated_ones_add_up_with_an_optional_second_word(void **state)
+{
+    static struct values values;
+    static char line[OPTION_REPEATED_MAX * 12];
+    (void)state;
+    assert_int_equal(parse(&values, "--json"), 0);
+    assert_int_equal(values.peers.count, 0);
+    assert_int_equal(parse(&values, "--peer a 1 --peer b --peer=c 3 --json --peer d"), 0);
+    assert_int_equal(values.peers.count, 4);
+    assert_string_equal(values.peers.items[0].value, "a");
+    assert_string_equal(values.peers.items[0].second, "1");
+    assert_string_equal(values.peers.items[1].value, "b");
+    assert_null(values.peers.items[1].second);
+    assert_string_equal(values.peers.items[2].value, "c");
+    assert_string_equal(values.peers.items[2].second, "3");
+    assert_null(values.peers.items[3].second);
+    assert_true(values.json);
+    refuses("--peer", "option --peer needs a value: --peer URL");
+    refuses("--peer=", "--peer: the value is empty");
+    for (int i = 0; i < OPTION_REPEATED_MAX; i++)
+        strcat(line, "--peer=a ");
+    strcat(line, "--peer=a");
+    refuses(line, "--peer: more than 256 of them");
+}
+
 static void test_required_and_missing_operand(void **state)
 {
     static const struct option needed[] = {{.name = "host",
@@ -250,7 +330,10 @@ static void test_help_says_everything_in_the_table(void **state)
     assert_non_null(strstr(text, "usage: baton try [OPTION]... MODEL\n"));
     assert_non_null(strstr(text, "First paragraph.\n\nSecond.\n  baton try --json\nThird.\n"));
     assert_non_null(strstr(text, "  --pages N\n        Pages. Default: 4K.\n"));
+    assert_non_null(
+        strstr(text, "  --peer URL [PORT]\n        Peers. May be given several times.\n"));
     assert_non_null(strstr(text, "One of: shm|cma|tcp. Default: shm,tcp."));
+    assert_non_null(strstr(text, "Bytes. Also --memory, --num-bytes."));
     for (uint32_t i = 0; i < command.option_count; i++)
         assert_non_null(strstr(text, options[i].name));
     free(text);
@@ -278,6 +361,16 @@ static void test_man_text_cannot_become_a_request(void **state)
     free(text);
 }
 
+static void test_words_find_their_option(void **state)
+{
+    (void)state;
+    assert_ptr_equal(options_find(&command, "--pages"), &options[1]);
+    assert_ptr_equal(options_find(&command, "--pages=7"), &options[1]);
+    assert_null(options_find(&command, "--page"));
+    assert_null(options_find(&command, "pages"));
+    assert_null(options_find(&command, ""));
+}
+
 static void test_suggestions_are_near_or_absent(void **state)
 {
     static const char *const names[] = {"bench", "info", "demo", "bootstrap"};
@@ -295,14 +388,18 @@ int main(void)
         cmocka_unit_test(test_defaults_are_parsed),
         cmocka_unit_test(test_both_spellings_of_a_value),
         cmocka_unit_test(test_last_one_counts),
+        cmocka_unit_test(test_aliases_are_the_option),
+        cmocka_unit_test(test_numbers_with_a_fraction),
         cmocka_unit_test(test_operands_and_the_double_dash),
         cmocka_unit_test(test_help_wins_over_mistakes),
         cmocka_unit_test(test_mistakes_are_explained),
         cmocka_unit_test(test_lists_and_words_have_a_limit),
+        cmocka_unit_test(test_repeated_ones_add_up_with_an_optional_second_word),
         cmocka_unit_test(test_required_and_missing_operand),
         cmocka_unit_test(test_help_says_everything_in_the_table),
         cmocka_unit_test(test_man_page_escapes_dashes),
         cmocka_unit_test(test_man_text_cannot_become_a_request),
+        cmocka_unit_test(test_words_find_their_option),
         cmocka_unit_test(test_suggestions_are_near_or_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
     __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define WORLDS 8u /* several times slower */
+#define WORLDS 4u /* several times slower */
 #else
 #define WORLDS 60u
 #endif
@@ -470,7 +470,7 @@ static void test_equal_beginnings_wait_for_the_first(void **state)
     (void)state;
     struct world *world = malloc(sizeof(*world));
     assert_non_null(world);
-    const struct planner_limits limits = {8, 48, 64, 1};
+    const struct planner_limits limits = {8, 512, 64, 1};
     int32_t prompt[PROMPT_MAX] = {0}, other[PROMPT_MAX];
     for (uint32_t i = 0; i < PROMPT_MAX; i++)
         other[i] = 5;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #if RIG_SANITIZED
-#define TICKETS 20u
+#define TICKETS 16u
 #else
 #define TICKETS 60u
 #endif
