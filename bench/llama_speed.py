@@ -6,11 +6,16 @@ rounds, the ratio, and what the processor itself can do (baton bench engine meas
 llama.cpp reads its best format, Q4_0 (it repacks it for the matrix instructions), with flash
 attention, which is its faster way here; Baton reads the default Q4_1 file. run_llama.sh runs this.
 
+On a machine that others use too, --shared compares one thread each by the processor's time, which
+does not depend on what else runs; how well two threads work together is then left out.
+
 usage: llama_speed.py MODEL.Q4_1.gguf MODEL.Q4_0.gguf --baton PROGRAM --llama FOLDER [--rounds N]
+       [--shared]
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 
@@ -35,10 +40,31 @@ def llama_round(folder, model, threads):
     return rates | {"prompts": row["speed_pp"], "streams": row["speed_tg"]}
 
 
-def baton_round(program, model, threads, limits):
-    command = [program, "bench", "engine", model, "--threads", str(threads), "--repetitions", "1",
-               "--json"] + ([] if limits else ["--no-limits"])
-    return json.loads(lines_of(*command))
+def cpu_seconds(*command):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    lines_of(*command)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def llama_round_shared(folder, model):
+    """More work minus less work: what is left is the work alone."""
+    def bench(prompt, generate, times):
+        return cpu_seconds(f"{folder}/llama-bench", "-m", model, "-p", str(prompt), "-n",
+                           str(generate), "-t", "1", "-r", str(times), "-fa", "1")
+
+    def batched(prompt, generate):
+        return cpu_seconds(f"{folder}/llama-batched-bench", "-m", model, "-npp", str(prompt), "-ntg",
+                           str(generate), "-npl", "8", "-t", "1", "-tb", "1", "-c", "4096", "-fa", "1")
+
+    return {"prompt": 2 * 512 / (bench(512, 0, 3) - bench(512, 0, 1)),
+            "generation": 2 * 128 / (bench(0, 128, 3) - bench(0, 128, 1)),
+            "prompts": 8 * 192 / (batched(256, 8) - batched(64, 8)),
+            "streams": 8 * 192 / (batched(128, 224) - batched(128, 32))}
+
+
+def baton_round(program, model, threads, shared):
+    return json.loads(lines_of(program, "bench", "engine", model, "--threads", str(threads),
+                               "--repetitions", "1", "--json", *(["--cpu-time"] if shared else [])))
 
 
 def main():
@@ -49,15 +75,21 @@ def main():
     parser.add_argument("--llama", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--json", help="write all rounds there")
     arguments = parser.parse_args()
     ours, theirs = [], []
+    if arguments.shared:
+        arguments.threads = 1
     for _ in range(arguments.rounds):
-        theirs.append(llama_round(arguments.llama, arguments.best, arguments.threads))
-        ours.append(baton_round(arguments.baton, arguments.model, arguments.threads, True))
+        theirs.append(llama_round_shared(arguments.llama, arguments.best) if arguments.shared else
+                      llama_round(arguments.llama, arguments.best, arguments.threads))
+        ours.append(baton_round(arguments.baton, arguments.model, arguments.threads,
+                                arguments.shared))
     median = {name: statistics.median(row[name] for row in ours)
               for name in ours[0] if isinstance(ours[0][name], (int, float))}
-    print(f"{arguments.threads} threads, {arguments.rounds} rounds in turn, medians (best), tokens/s; "
+    print(f"{arguments.threads} threads, {arguments.rounds} rounds in turn, medians (best), tokens "
+          f"{'a second of processor time' if arguments.shared else 'a second'}; "
           f"kernels {ours[0]['kernels']}")
     print(f"{'':24s}{'baton Q4_1':>18s}{'llama.cpp Q4_0':>18s}{'ratio':>7s}{'of bests':>9s}"
           f"{'wanted':>8s}{'limit':>8s}{'share':>7s}")
