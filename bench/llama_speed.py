@@ -64,7 +64,7 @@ def llama_round_shared(folder, model):
 
 def baton_round(program, model, threads, shared):
     return json.loads(lines_of(program, "bench", "engine", model, "--threads", str(threads),
-                               "--repetitions", "1", "--json", *(["--cpu-time"] if shared else [])))
+                               "--repetitions", "1", "--json", *(["--cpu-time", "--no-limits"] if shared else [])))
 
 
 def main():
@@ -92,18 +92,20 @@ def main():
           f"{'a second of processor time' if arguments.shared else 'a second'}; "
           f"kernels {ours[0]['kernels']}")
     print(f"{'':24s}{'baton Q4_1':>18s}{'llama.cpp Q4_0':>18s}{'ratio':>7s}{'of bests':>9s}"
-          f"{'wanted':>8s}{'limit':>8s}{'share':>7s}")
+          f"{'wanted':>8s}" + ("" if arguments.shared else f"{'limit':>8s}{'share':>7s}"))
     for title, name, wanted in ROWS:
         mine, his = ([row[key] for row in rows] for rows, key in ((ours, f"{name}_rate"),
                                                                   (theirs, name)))
-        limit = median["generation_limit" if name == "generation" else "prompt_limit"]
+        limit = median.get("generation_limit" if name == "generation" else "prompt_limit")
         print(f"{title:24s}{statistics.median(mine):10.0f} ({max(mine):5.0f})"
               f"{statistics.median(his):10.0f} ({max(his):5.0f})"
               f"{statistics.median(mine) / statistics.median(his):7.2f}{max(mine) / max(his):9.2f}"
-              f"{f'{wanted:.1f}' if wanted else '':>8s}{limit:8.0f}"
-              f"{100 * statistics.median(mine) / limit:6.0f}%")
-    print(f"limits: integer matrix products {median['integer_gops_each']:.0f} GOP/s a core, reading "
-          f"memory {median['read_gbps_one']:.1f} GB/s one core, {median['read_gbps_all']:.1f} together")
+              f"{f'{wanted:.1f}' if wanted else '':>8s}"
+              + (f"{limit:8.0f}{100 * statistics.median(mine) / limit:6.0f}%" if limit else ""))
+    if not arguments.shared:  # they are measured by the clock
+        print(f"limits: integer matrix products {median['integer_gops_each']:.0f} GOP/s a core, "
+              f"reading memory {median['read_gbps_one']:.1f} GB/s one core, "
+              f"{median['read_gbps_all']:.1f} together")
     print(f"baton: opened in {median['open_seconds']:.2f} s, first token after "
           f"{median['first_token_seconds']:.2f} s, resident without the pool "
           f"{median['resident_bytes'] / median['weights_bytes']:.2f} of the weights")
