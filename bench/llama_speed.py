@@ -58,8 +58,8 @@ def llama_round_shared(folder, model):
 
     return {"prompt": 2 * 512 / (bench(512, 0, 3) - bench(512, 0, 1)),
             "generation": 2 * 128 / (bench(0, 128, 3) - bench(0, 128, 1)),
-            "prompts": 8 * 192 / (batched(256, 8) - batched(64, 8)),
-            "streams": 8 * 192 / (batched(128, 224) - batched(128, 32))}
+            "prompts": 8 * 128 / (batched(129, 1) - batched(1, 1)),
+            "streams": 8 * 128 / (batched(128, 129) - batched(128, 1))}
 
 
 def baton_round(program, model, threads, shared):
