@@ -52,7 +52,8 @@ struct generation_output {
     const char *reason;     /* ... and a sentence for the client */
 };
 
-/* On the scheduler's thread, once a step at most. Must not block and must not call the scheduler. */
+/* On the scheduler's thread, once a step at most. Must not block, and must not call the scheduler but
+ * for scheduler_abort. */
 typedef void generation_deliver(struct generation *generation,
                                 const struct generation_output *output);
 

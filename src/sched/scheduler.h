@@ -55,7 +55,8 @@ struct scheduler_options {
 };
 /* What the step loop of a worker needs beyond the options: both are borrowed until close. The
  * engine must have been opened with tokens_max >= chunk_tokens + max_running, logits_max >=
- * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). */
+ * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). (An engine wants
+ * tokens_max >= logits_max; with chunks below SCHEDULER_LOGITS give it more tokens.) */
 #define SCHEDULER_LOGITS 64u
 
 int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,

@@ -9,6 +9,7 @@ import subprocess
 import openai
 import pytest
 
+from fleet import Fleet
 from worker import PATIENCE, Worker, running
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -56,6 +57,20 @@ def start(baton, model):
         return started[-1]
 
     yield start_one
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def fleet(baton, model):
+    """Starts a prefill and a decode worker: fleet("--verify-transfer", decode=["--tp-size", "3"])."""
+    started = []
+
+    def start(*options, **more):
+        started.append(Fleet(baton, model, *options, **more))
+        return started[-1]
+
+    yield start
     for one in started:
         one.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A `baton serve` process and plain ways to talk to it: http.client and sockets, so that what is
+"""A `baton serve`, `prefill` or `decode` process and plain ways to talk to it: http.client and sockets, so that what is
 on the wire is what is tested. The OpenAI client is used where its opinion counts."""
 import contextlib
 import http.client
@@ -54,19 +54,22 @@ def events(lines):
 
 
 class Worker:
-    def __init__(self, baton, model, *options, env=None, stderr=None):
+    def __init__(self, baton, model, *options, role="serve", port=0, env=None, stderr=None):
         self.log = tempfile.TemporaryFile()
+        self.role = role
         self.process = subprocess.Popen(
-            [baton, "serve", model, "--port", "0", *options], stdin=subprocess.DEVNULL,
+            [baton, role, model, "--port", str(port), *options], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=stderr or self.log, env={**os.environ, **(env or {})})
-        self.tls = None
+        self.tls = self.bootstrap_port = None
         for line in self.process.stdout:
+            if found := re.search(rb"bootstrap server on port (\d+)", line):
+                self.bootstrap_port = int(found[1])
             if found := re.search(rb"listening on (https?)://([0-9.]+):(\d+)", line):
                 self.scheme, self.host = found[1].decode(), found[2].decode()
                 self.port = int(found[3])
                 break
         else:
-            raise RuntimeError(f"baton serve ended with {self.process.wait()}:\n{self.errors()}")
+            raise RuntimeError(f"baton {role} ended with {self.process.wait()}:\n{self.errors()}")
         if self.scheme == "https":
             self.tls = ssl.create_default_context()
             self.tls.check_hostname = False
@@ -169,15 +172,15 @@ class Worker:
         whose end was waited for is another matter."""
         if self.process.returncode is None:
             gone = self.process.poll()
-            assert gone is None, f"baton serve ended by itself with {gone}:\n{self.errors()}"
+            assert gone is None, f"baton {self.role} ended by itself with {gone}:\n{self.errors()}"
             self.signal()
             try:
                 status = self.wait()
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-                raise AssertionError(f"baton serve does not end:\n{self.errors()}")
-            assert status == 0, f"baton serve ended with {status}:\n{self.errors()}"
+                raise AssertionError(f"baton {self.role} does not end:\n{self.errors()}")
+            assert status == 0, f"baton {self.role} ended with {status}:\n{self.errors()}"
         self.process.stdout.close()
         self.log.close()
 
