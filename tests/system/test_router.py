@@ -19,21 +19,22 @@ STORY = ("A relay race is run by four runners, who hand a baton from one to the 
          "twenty metres. ") * 6
 
 
-class Fleet(Worker):
-    role = "up"
+class Router(Worker):
+    """A router, and what stands behind it: "router", "--decode", url ... or "up", model ..."""
 
-    def __init__(self, baton, model, *options):
+    def __init__(self, baton, role, *options):
         self.log = tempfile.TemporaryFile()
+        self.role = role
         self.tls = self.bootstrap_port = None
         self.process = subprocess.Popen(
-            [baton, "up", model, "--port", "0", *options], stdin=subprocess.DEVNULL,
+            [baton, role, *options, "--port", "0"], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=self.log)
         for line in self.process.stdout:
             if found := re.search(rb"listening on (http)://([0-9.]+):(\d+)", line):
                 self.scheme, self.host = found[1].decode(), found[2].decode()
                 self.port = int(found[3])
                 return
-        raise RuntimeError(f"baton up ended with {self.process.wait()}:\n{self.errors()}")
+        raise RuntimeError(f"baton {role} ended with {self.process.wait()}:\n{self.errors()}")
 
     def pids(self):
         """{"prefill 0": pid}, the newest of each."""
@@ -54,7 +55,7 @@ def up(baton, model):
     started = []
 
     def up_one(*options):
-        started.append(Fleet(baton, model, *options))
+        started.append(Router(baton, "up", model, *options))
         return started[-1]
 
     yield up_one
@@ -64,7 +65,7 @@ def up(baton, model):
 
 @pytest.fixture(scope="module")
 def fleet(baton, model):
-    shared = Fleet(baton, model)
+    shared = Router(baton, "up", model)
     yield shared
     shared.close()
 
@@ -106,6 +107,27 @@ def test_many_at_once_are_what_serve_says(fleet, worker):
     assert mine == theirs
     legs = {one["worker_type"]: one["requests_total"] for one in fleet.workers()}
     assert legs["prefill"] >= 12 and legs["decode"] >= 12
+
+
+def test_decode_first_is_what_serve_says(baton, start, worker):
+    prefill = start("--bootstrap-port", "0", role="prefill")
+    decode = start("--prefill", prefill.url, role="decode")
+    router = Router(baton, "router", "--flow", "decode-first", "--prefill", prefill.url, "--decode",
+                    decode.url)
+    wait_until(router.ready)
+    for settings in SETTINGS[:2]:
+        assert chat(router, STORY, **settings) == chat(worker, STORY, **settings)
+    legs = {one["worker_type"]: one["requests_total"] for one in router.workers()}
+    assert legs == {"prefill": 0, "decode": 2}
+    assert prefill.metric("sglang:prompt_tokens_total") > 100  # and not decode by itself
+    router.close()
+
+
+def test_workers_that_do_both(baton, worker):
+    router = Router(baton, "router", "--worker", worker.url)
+    wait_until(router.ready)
+    assert chat(router, STORY, temperature=0) == chat(worker, STORY, temperature=0)
+    router.close()
 
 
 def test_a_stream_comes_piece_by_piece(fleet, worker):
