@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define LINGER_MS 5000u
+#define LOSSES_MAX 3u
 
 static void relay_try(struct relay *relay);
 
@@ -126,19 +127,24 @@ static void failure_blame(struct leg *leg, const struct http_result *result)
                     result->outcome == HTTP_OUTCOME_DONE ? "its status" : result->error);
 }
 
-static bool failure_is_retryable(const struct relay *relay, const struct http_result *result)
+/* A worker that answers badly costs one of the request's retries, and so does one that lets it wait. One
+ * that is not there any more, or has just died, has its own bound: when a machine is lost a request
+ * may well meet two of them. */
+static bool failure_is_retryable(struct relay *relay, const struct http_result *result)
 {
     const struct router_options *options = &relay->loop->router->options;
     uint64_t waited_ms = (clock_now_ns() - relay->began_ns) / NS_PER_MS;
-    if (relay->tries > options->retries || relay->kind != RELAY_GENERATE)
+    if (!options->retries || relay->kind != RELAY_GENERATE)
         return false;
     switch (result->outcome) {
-    case HTTP_OUTCOME_DONE: return status_is_ours(result->status);
     case HTTP_OUTCOME_MEMORY: return false;
+    case HTTP_OUTCOME_DONE:
+        return status_is_ours(result->status) && relay->refusals++ < options->retries;
     /* A connection that did not come about in time is worth another try; a whole wait is not. */
     case HTTP_OUTCOME_TIMEOUT:
-        return !options->first_byte_ms || waited_ms < options->first_byte_ms;
-    default: return true;
+        return (!options->first_byte_ms || waited_ms < options->first_byte_ms) &&
+               relay->refusals++ < options->retries;
+    default: return relay->losses++ < LOSSES_MAX;
     }
 }
 

@@ -43,9 +43,10 @@ struct relay {
     struct leg prefill, decode; /* one that does both is in `decode` */
     struct upstream *avoid[2];  /* held: what failed before, prefill and decode */
     uint32_t tries;
-    bool stream;    /* the answer is passed on as it comes */
-    bool answering; /* the client has seen some of it */
-    bool held;      /* for a slow client */
+    uint32_t refusals, losses; /* workers that answered badly or late; that were not there */
+    bool stream;               /* the answer is passed on as it comes */
+    bool answering;            /* the client has seen some of it */
+    bool held;                 /* for a slow client */
     bool out_of_memory;
     uint64_t began_ns, spent_ns, heard_ns, over_ns;
     char request_id[80];
