@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 BENCH ?= --peers
 export JOBS FUZZ_SECONDS WERROR SLOW
 
-.PHONY: all deps run test test-rdma asan tsan fuzz bench install format clean help
+.PHONY: all deps run demo test test-rdma asan tsan fuzz bench install format clean help
 
 all: deps ## dependencies, then build/release/baton and build/release/libbaton.so (the default)
 	scripts/build.sh release
@@ -15,8 +15,11 @@ all: deps ## dependencies, then build/release/baton and build/release/libbaton.s
 deps: ## install what is missing to build, test and measure (BATON_SKIP_DEPS=1: leave the system alone)
 	@scripts/install-deps.sh
 
-run: all ## the default model behind prefill, decode and router: an answer, and an address to try
-	@scripts/run.sh $(RUN)
+run: all ## the default model behind prefill, decode and router: an answer (ASK="..."), an address to try
+	@scripts/run.sh $(if $(ASK),--ask "$(ASK)") $(RUN)
+
+demo: all ## a hand-over between two processes, with progress and a verified result
+	build/release/baton demo
 
 test: deps ## everything, in minutes: tests, sanitizers, Python, proof (SLOW=1: slow ones too)
 	scripts/test.sh

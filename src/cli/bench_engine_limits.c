@@ -6,89 +6,16 @@
 
 #include "base/clock.h"
 #include "bench_case.h"
+#include "bench_products.h"
 #include "engine/thread_group.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#elif defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define ROUNDS 5
 #define READ_BYTES ((uint64_t)128 << 20) /* of each thread */
-#define INTEGER_LOOPS 2000000u
-#define CHAINS 12 /* sums that do not wait for each other */
-
-/* ---- integer products -------------------------------------------------------------------------
- * Returns multiplications and additions done, 0 where there is no such instruction. */
-
-#if defined(__aarch64__)
-#define INTEGER_NAME "smmla"
-#ifndef HWCAP2_I8MM
-#define HWCAP2_I8MM (1ul << 13)
-#endif
-
-static bool integer_there(void)
-{
-    return getauxval(AT_HWCAP2) & HWCAP2_I8MM;
-}
-
-__attribute__((target("arch=armv8.2-a+i8mm"))) static double integer_work(void)
-{
-    int32x4_t sum[CHAINS];
-    int8x16_t a = vdupq_n_s8(1), b = vdupq_n_s8(2);
-    for (int c = 0; c < CHAINS; c++)
-        sum[c] = vdupq_n_s32(c);
-    for (uint32_t i = 0; i < INTEGER_LOOPS; i++) {
-        for (int c = 0; c < CHAINS; c++)
-            sum[c] = vmmlaq_s32(sum[c], a, b);
-        __asm__ volatile("" : "+w"(a), "+w"(b));
-    }
-    for (int c = 0; c < CHAINS; c++)
-        __asm__ volatile("" : : "w"(sum[c]));
-    return 64.0 * CHAINS * INTEGER_LOOPS; /* 4 sums of 8 products */
-}
-#elif defined(__x86_64__)
-#define INTEGER_NAME "vpdpbusd"
-
-static bool integer_there(void)
-{
-    return __builtin_cpu_supports("avx512vnni");
-}
-
-__attribute__((target("avx512f,avx512vnni"))) static double integer_work(void)
-{
-    __m512i sum[CHAINS];
-    __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(2);
-    for (int c = 0; c < CHAINS; c++)
-        sum[c] = _mm512_set1_epi32(c);
-    for (uint32_t i = 0; i < INTEGER_LOOPS; i++) {
-        for (int c = 0; c < CHAINS; c++)
-            sum[c] = _mm512_dpbusd_epi32(sum[c], a, b);
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-    }
-    for (int c = 0; c < CHAINS; c++)
-        __asm__ volatile("" : : "v"(sum[c]));
-    return 128.0 * CHAINS * INTEGER_LOOPS; /* 16 sums of 4 products */
-}
-#else
-#define INTEGER_NAME NULL
-
-static bool integer_there(void)
-{
-    return false;
-}
-
-static double integer_work(void)
-{
-    return 0;
-}
-#endif
 
 /* ---- memory ----------------------------------------------------------------------------------- */
 
@@ -114,7 +41,7 @@ static void integer_run(void *context, uint32_t index)
 {
     struct limit_thread *self = (struct limit_thread *)context + index;
     uint64_t begin = clock_now_ns();
-    double work = integer_there() ? integer_work() : 0;
+    double work = bench_products_name() ? bench_products_work() : 0;
     self->gops = work / (double)(clock_now_ns() - begin + 1);
 }
 
@@ -175,8 +102,8 @@ static int limit_measure(uint32_t count, double *gops, double *gbps, struct erro
 
 int engine_limits_measure(uint32_t threads, struct engine_limits *out, struct error err)
 {
-    struct engine_limits limits = {.instruction = integer_there() ? INTEGER_NAME : NULL};
-    double gops_alone, gbps_each;
+    struct engine_limits limits = {.instruction = bench_products_name()};
+    double gops_alone = 0, gbps_each = 0;
     int rc = limit_measure(1, &gops_alone, &limits.read_gbps_one, err);
     if (!rc)
         rc = limit_measure(threads, &limits.integer_gops_each, &gbps_each, err);

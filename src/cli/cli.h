@@ -19,7 +19,8 @@ bool cli_parse_operands(const struct command *command, int argc, char **argv, vo
 int cli_failed(const char *what, const char *sentence);
 
 extern const struct command bench_transfer_command, bench_poll_command, bench_death_command;
-extern const struct command bench_order_command, bench_engine_command;
+extern const struct command bench_order_command, bench_engine_command, bench_serve_command;
+extern const struct command bench_logits_command;
 extern const struct command info_command, demo_command, bootstrap_command;
 extern const struct command serve_command, prefill_command, decode_command, run_command;
 extern const struct command router_command, up_command;
@@ -29,6 +30,8 @@ int bench_poll_main(int argc, char **argv);
 int bench_death_main(int argc, char **argv);
 int bench_order_main(int argc, char **argv);
 int bench_engine_main(int argc, char **argv);
+int bench_serve_main(int argc, char **argv);
+int bench_logits_main(int argc, char **argv);
 int info_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int bootstrap_main(int argc, char **argv);

@@ -43,6 +43,8 @@ static const struct entry {
     {&bench_death_command, bench_death_main},
     {&bench_order_command, bench_order_main},
     {&bench_engine_command, bench_engine_main},
+    {&bench_serve_command, bench_serve_main},
+    {&bench_logits_command, bench_logits_main},
     {&bootstrap_command, bootstrap_main},
     {&demo_command, demo_main},
     {&info_command, info_main},

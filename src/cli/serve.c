@@ -185,6 +185,21 @@ static void say_ready(const struct worker_values *values, const struct worker *w
     fflush(stdout);
 }
 
+/* What a change of role needs to know. */
+struct role_context {
+    const struct worker_values *values;
+    struct worker *worker;
+};
+
+static int role_change(void *context, enum worker_role role, struct role_facts *facts,
+                       struct error err)
+{
+    struct role_context *roles = context;
+    if (role != ROLE_PREFILL)
+        return BATON_OK;
+    return worker_open_bootstrap(roles->values, roles->worker, facts, err);
+}
+
 static int worker_main(const struct command *command, enum worker_role role, int argc,
                        char **argv)
 {
@@ -213,6 +228,10 @@ static int worker_main(const struct command *command, enum worker_role role, int
     struct api_server_options api = api_options(&values, role);
     for (uint32_t i = 0; i < values.prefill_urls.count; i++)
         urls[i] = values.prefill_urls.items[i].value;
+    struct role_context roles = {&values, &worker};
+    api.transfers = role != ROLE_MIXED;
+    api.role_change = role_change;
+    api.role_context = &roles;
     api.prefill_urls = urls;
     api.prefill_count = values.prefill_urls.count;
     if (api_server_open(&api, &server, ERROR_BUFFER(text)))

@@ -109,26 +109,36 @@ static int pool_memory(const struct worker_values *values, const struct model_co
     return BATON_OK;
 }
 
-/* The bootstrap server's address as others on this machine and our own ranks call it. */
-static void bootstrap_address(const struct worker_values *values, const struct worker *worker,
-                              char *out, size_t size)
+/* Its address is the one by which others on this machine and our own ranks call it. */
+int worker_open_bootstrap(const struct worker_values *values, struct worker *worker,
+                          struct role_facts *facts, struct error err)
 {
     bool any = strcmp(values->host, "0.0.0.0") == 0 || strcmp(values->host, "::") == 0;
     bool bare_v6 = !any && strchr(values->host, ':') && values->host[0] != '[';
-    snprintf(out, size, bare_v6 ? "[%s]:%u" : "%s:%u", any ? "127.0.0.1" : values->host,
-             baton_bootstrap_port(worker->bootstrap));
+    int rc = worker->bootstrap
+                 ? BATON_OK
+                 : baton_bootstrap_open(any ? NULL : values->host, values->bootstrap_port,
+                                        &worker->bootstrap, err.text, err.size);
+    if (rc)
+        return rc;
+    facts->bootstrap_port = baton_bootstrap_port(worker->bootstrap);
+    snprintf(facts->bootstrap, sizeof(facts->bootstrap), bare_v6 ? "[%s]:%u" : "%s:%u",
+             any ? "127.0.0.1" : values->host, facts->bootstrap_port);
+    return BATON_OK;
 }
 
 static int transfer_make(const struct worker_values *values, enum worker_role role,
-                         struct worker *worker, char *address, size_t address_size,
+                         struct worker *worker, struct role_facts *facts,
                          struct transfer_options *out, struct error err)
 {
-    bool any = strcmp(values->host, "0.0.0.0") == 0 || strcmp(values->host, "::") == 0;
+    bool fake = strcmp(values->transfer_backend, "fake") == 0;
     *out = (struct transfer_options){
         .host = values->transfer_host,
         .bootstrap_allow = values->allow,
-        .backends =
-            strcmp(values->transfer_backend, "auto") == 0 ? NULL : values->transfer_backend,
+        .backends = fake || strcmp(values->transfer_backend, "auto") == 0
+                        ? NULL
+                        : values->transfer_backend,
+        .fake = fake,
         .ib_device = values->ib_device,
         .key = values->transfer_key,
         .fingerprint = worker->model->fingerprint,
@@ -142,19 +152,15 @@ static int transfer_make(const struct worker_values *values, enum worker_role ro
     };
     if (role != ROLE_PREFILL)
         return BATON_OK;
-    int rc = baton_bootstrap_open(any ? NULL : values->host, values->bootstrap_port,
-                                  &worker->bootstrap, err.text, err.size);
-    if (rc)
-        return rc;
-    bootstrap_address(values, worker, address, address_size);
-    out->bootstrap = address;
-    return BATON_OK;
+    int rc = worker_open_bootstrap(values, worker, facts, err);
+    out->bootstrap = facts->bootstrap;
+    return rc;
 }
 
 static int scheduler_make(const struct worker_values *values, enum worker_role role,
                           struct worker *worker, struct error err)
 {
-    char address[128];
+    struct role_facts facts;
     struct transfer_options transfer;
     struct scheduler_options options = {
         .tokens_per_page = values->page_tokens,
@@ -170,7 +176,7 @@ static int scheduler_make(const struct worker_values *values, enum worker_role r
     };
     int rc = pool_memory(values, &worker->model->config, &options.memory_bytes, err);
     if (!rc && role != ROLE_MIXED) {
-        rc = transfer_make(values, role, worker, address, sizeof(address), &transfer, err);
+        rc = transfer_make(values, role, worker, &facts, &transfer, err);
         options.transfer = &transfer;
     }
     if (rc)

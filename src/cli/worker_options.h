@@ -194,6 +194,10 @@ int worker_open(const struct worker_values *values, enum worker_role role, const
                 struct worker *out, struct error err);
 void worker_close(struct worker *worker);
 
+/* A worker that becomes a prefill worker needs a bootstrap server. */
+int worker_open_bootstrap(const struct worker_values *values, struct worker *worker,
+                          struct role_facts *facts, struct error err);
+
 /* A line on a terminal that says how far the loading is. */
 bool worker_progress(void *context, uint64_t done, uint64_t total);
 

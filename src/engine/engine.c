@@ -203,7 +203,8 @@ uint32_t engine_layers_stored(const struct engine *engine, uint32_t rank)
 void engine_layers_forget(struct engine *engine)
 {
     for (uint32_t rank = 0; rank < engine->model.rank_count; rank++)
-        atomic_store_explicit(&engine->model.ranks[rank].layers_stored, 0, memory_order_relaxed);
+        atomic_store_explicit(&engine->model.ranks[rank].layers_stored, 0,
+                              memory_order_relaxed);
 }
 
 /* ---- a step --------------------------------------------------------------------------------- */

@@ -86,26 +86,39 @@ void http_exchange_free(struct http_exchange *exchange)
 }
 
 /* Grows with what has come, not with what was announced. */
-int http_exchange_body_add(struct http_exchange *exchange, const char *bytes, size_t length)
+char *http_exchange_body_room(struct http_exchange *exchange, size_t length)
 {
     size_t needed = exchange->body_length + length + 1;
-    if (!length)
-        return 0;
-    if (needed - 1 > exchange->connection->loop->server->body_max)
-        return 413;
     if (needed > exchange->body_room) {
         size_t room = exchange->body_room ? exchange->body_room * 2 : BODY_ROOM_FIRST;
         if (room < needed)
             room = needed;
         char *grown = realloc(exchange->body, room);
         if (!grown)
-            return 503;
+            return NULL;
         exchange->body = grown;
         exchange->body_room = room;
     }
-    memcpy(exchange->body + exchange->body_length, bytes, length);
+    return exchange->body + exchange->body_length;
+}
+
+void http_exchange_body_grown(struct http_exchange *exchange, size_t length)
+{
     exchange->body_length += length;
     exchange->body[exchange->body_length] = 0;
+}
+
+int http_exchange_body_add(struct http_exchange *exchange, const char *bytes, size_t length)
+{
+    if (!length)
+        return 0;
+    if (exchange->body_length + length > exchange->connection->loop->server->body_max)
+        return 413;
+    char *room = http_exchange_body_room(exchange, length);
+    if (!room)
+        return 503;
+    memcpy(room, bytes, length);
+    http_exchange_body_grown(exchange, length);
     return 0;
 }
 

@@ -174,6 +174,11 @@ char *http_error_body(const char *type, const char *code, const char *message);
 int http_exchange_new(struct http_connection *connection, const char *head, size_t length,
                       struct http_exchange **out, struct error err);
 void http_exchange_free(struct http_exchange *exchange);
+char *http_exchange_body_room(struct http_exchange *exchange,
+                              size_t length); /* NULL: no memory */
+void http_exchange_body_grown(struct http_exchange *exchange,
+                              size_t length); /* it was filled */
+/* 0, or a status to refuse with. */
 int http_exchange_body_add(struct http_exchange *exchange, const char *bytes, size_t length);
 
 /* ---- http_answer.c ---- */

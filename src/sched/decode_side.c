@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The prompt is computed here, like that of any other request. */
 static void compute_here(struct scheduler *scheduler, struct generation_state *state,
@@ -22,6 +23,9 @@ void decode_begin(struct scheduler *scheduler, struct generation_state *state)
 {
     uint32_t cached = 0;
     struct kv_books *books = &scheduler->memory.books;
+    if (scheduler->transfer.fake ||
+        strcmp(state->generation->handover.bootstrap, HANDOVER_FAKE) == 0)
+        return; /* who asks for that wants the way, not the pages */
     if (books->cache)
         cached = prefix_cache_peek(books->cache, state->generation->key, state->tokens,
                                    state->generation->prompt_count);

@@ -52,7 +52,8 @@ struct generation_output {
     const char *reason;     /* ... and a sentence for the client */
 };
 
-/* On the scheduler's thread, once a step at most. Must not block and must not call the scheduler. */
+/* On the scheduler's thread, once a step at most. Must not block, and must not call the scheduler but
+ * for scheduler_abort. */
 typedef void generation_deliver(struct generation *generation,
                                 const struct generation_output *output);
 
@@ -63,6 +64,7 @@ enum handover_kind {
                         finishes with LENGTH, and without tokens, when they have arrived */
     HANDOVER_RECEIVE /* prompt and first token come from a prefill worker */
 };
+#define HANDOVER_FAKE "2.2.2.2:1" /* a bootstrap address where every room succeeds at once */
 struct handover {
     enum handover_kind kind;
     uint64_t room;

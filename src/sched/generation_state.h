@@ -33,6 +33,7 @@ enum generation_phase {
 };
 
 struct group_room;
+struct kv_backup;
 struct limbo;
 
 /* Something in the scheduler's inbox. */
@@ -71,8 +72,9 @@ struct generation_state {
     /* While it waits. */
     struct generation_state *previous, *next;
     bool retracted;
-    uint32_t overtaken; /* how often somebody behind it was let in */
-    uint32_t uncached;  /* tokens to be computed, when it was last looked at */
+    struct kv_backup *backup; /* of a retracted one's pages; NULL: they are computed anew */
+    uint32_t overtaken;       /* how often somebody behind it was let in */
+    uint32_t uncached;        /* tokens to be computed, when it was last looked at */
 
     /* What came of it. */
     struct stop_text text;

@@ -42,12 +42,14 @@ static uint32_t deadline_ms(const struct generation *generation)
 static int room_open(struct scheduler *scheduler, const struct handover *handover,
                      uint32_t deadline, struct group_room **out, struct error err)
 {
+    const char *bootstrap = handover->bootstrap[0] ? handover->bootstrap : NULL;
+    if (scheduler->transfer.fake)
+        bootstrap = HANDOVER_FAKE;
     if (handover->kind == HANDOVER_SEND)
-        return group_room_open_sender(&scheduler->group, handover->room,
-                                      handover->bootstrap[0] ? handover->bootstrap : NULL,
-                                      deadline, scheduler->transfer.layerwise, out, err);
-    int rc = group_room_open_receiver(&scheduler->group, handover->room, handover->bootstrap,
-                                      deadline, scheduler->handing[PHASE_PREALLOC], out, err);
+        return group_room_open_sender(&scheduler->group, handover->room, bootstrap, deadline,
+                                      scheduler->transfer.layerwise, out, err);
+    int rc = group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
+                                      scheduler->handing[PHASE_PREALLOC], out, err);
     /* The address is the request's: one that we may not call is the request's mistake. */
     return rc == BATON_EAUTH ? BATON_EINVAL : rc;
 }

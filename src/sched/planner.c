@@ -99,6 +99,8 @@ void planner_adopt(struct planner *planner, struct generation_state *state)
 
 void planner_remove(struct planner *planner, struct generation_state *state, bool keep)
 {
+    kv_backup_drop(&planner->backups, state->backup);
+    state->backup = NULL;
     if (state->phase == PHASE_WAITING) {
         wait_queue_remove(&planner->waiting, state);
         return;
@@ -112,6 +114,8 @@ void planner_remove(struct planner *planner, struct generation_state *state, boo
 
 static void retract(struct planner *planner, struct generation_state *state)
 {
+    if (!state->backup)
+        state->backup = kv_backup_save(&planner->backups, state->hold.pages, state->computed);
     share_computed(planner, state);
     state->uncached = state->token_count - state->hold.cached * planner->books->tokens_per_page;
     deactivate(planner, state);
@@ -323,6 +327,13 @@ static void count_admission(struct planner *planner, struct generation_state *st
     state->overtaken = 0;
 }
 
+static void backup_return(struct planner *planner, struct generation_state *state)
+{
+    kv_backup_restore(&planner->backups, state->backup, state->hold.pages, state->hold.cached);
+    kv_backup_drop(&planner->backups, state->backup);
+    state->backup = NULL;
+}
+
 /* Lets it in if it fits. */
 static bool admit(struct planner *planner, struct generation_state *state,
                   struct step_room *room)
@@ -332,6 +343,8 @@ static bool admit(struct planner *planner, struct generation_state *state,
     kv_hold_match(books, &state->hold, key_of(state), state->tokens,
                   generation_state_cacheable(state));
     state->computed = state->hold.cached * books->tokens_per_page;
+    if (state->backup && state->backup->tokens > state->computed)
+        state->computed = state->backup->tokens; /* the pages are filled once they are there */
     wait_queue_set_uncached(&planner->waiting, state, state->token_count - state->computed);
     uint32_t had = state->hold.count;
     uint32_t tokens = fit_in(planner, state, room, &need);
@@ -343,6 +356,8 @@ static bool admit(struct planner *planner, struct generation_state *state,
     wait_queue_overtake(state);
     wait_queue_remove(&planner->waiting, state);
     room->reserved += need - (state->hold.count - had);
+    if (state->backup)
+        backup_return(planner, state);
     state->phase = PHASE_PREFILL;
     planner->active[planner->active_count++] = state;
     count_admission(planner, state);

@@ -12,6 +12,7 @@
 #ifndef BATON_SCHED_PLANNER_H
 #define BATON_SCHED_PLANNER_H
 
+#include "kv_backup.h"
 #include "token_ratio.h"
 #include "wait_queue.h"
 
@@ -40,6 +41,7 @@ struct step_plan {
 struct planner {
     struct planner_limits limits;
     struct kv_books *books;
+    struct kv_backups backups; /* of those that were retracted; set by whoever wants them */
     struct token_ratio ratio;
     struct wait_queue waiting;
     struct generation_state **active; /* [max_running]: RUNNING and PREFILL, as they came in */

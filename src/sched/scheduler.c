@@ -47,6 +47,11 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
                           struct error err)
 {
     scheduler->transfer = *options;
+    /* Who decodes prompts of others had better not compute them again. */
+    scheduler->planner.backups = (struct kv_backups){
+        .memory = &scheduler->memory,
+        .bytes_max = (uint64_t)scheduler->memory.books.pool->counts.pages *
+                     scheduler->memory.layout.page_stride * scheduler->memory.rank_count};
     if (!scheduler->transfer.reserved_tokens)
         scheduler->transfer.reserved_tokens = 512;
     int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
@@ -281,8 +286,10 @@ void scheduler_drain(struct scheduler *scheduler)
 
 bool scheduler_flush_cache(struct scheduler *scheduler, uint64_t timeout_ns)
 {
-    struct flush_message flush = {.message = {.kind = MESSAGE_FLUSH_CACHE},
-                                  .deadline_ns = clock_now_ns() + timeout_ns};
+    uint64_t now = clock_now_ns();
+    struct flush_message flush = {
+        .message = {.kind = MESSAGE_FLUSH_CACHE},
+        .deadline_ns = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX};
     leave_message(scheduler, &flush.message);
     pthread_mutex_lock(&scheduler->lock);
     while (!flush.done)

@@ -29,7 +29,8 @@ struct transfer_options {
     const char *fingerprint; /* of the model */
     uint32_t deadline_ms;    /* of a room; 0: the library's */
     bool verify;             /* every page is proven by a sum */
-    bool layerwise;          /* send layers while later ones are computed */
+    bool fake;       /* nothing is sent: every room succeeds at once, with pages of nothing */
+    bool layerwise;  /* send layers while later ones are computed */
     bool optimistic; /* compute before decode has granted, if there is nothing else to do */
     bool fallback;   /* compute here what could not be handed over */
     uint32_t local_tokens;    /* decode computes prompts with fewer uncached tokens itself */
@@ -54,7 +55,8 @@ struct scheduler_options {
 };
 /* What the step loop of a worker needs beyond the options: both are borrowed until close. The
  * engine must have been opened with tokens_max >= chunk_tokens + max_running, logits_max >=
- * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). */
+ * max_running + as many prompt logprobs as a step may want (SCHEDULER_LOGITS). (An engine wants
+ * tokens_max >= logits_max; with chunks below SCHEDULER_LOGITS give it more tokens.) */
 #define SCHEDULER_LOGITS 64u
 
 int scheduler_open(struct engine *engine, const struct tokenizer *tokenizer,

@@ -65,9 +65,9 @@ void scheduler_finish_without_token(struct scheduler *scheduler, struct generati
     how.error = error;
     how.reason = reason;
     scheduler->text.length = 0;
+    /* Without memory the rest of the text is lost, but not the end. */
     if (answer_flush(state, &scheduler->text))
-        scheduler->text.length =
-            0; /* no memory: the rest of the text is lost, the end is not */
+        scheduler->text.length = 0;
     scheduler_finish(scheduler, state, NULL, &how);
 }
 

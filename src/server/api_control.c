@@ -76,6 +76,17 @@ static void probe_left(struct http_exchange *exchange, void *context)
     probe->exchange = NULL;
 }
 
+/* A worker that hands over does so for the probe, too, with nobody at the other end. */
+static void probe_handover(struct api_server *server, struct handover *out)
+{
+    enum worker_role role = atomic_load(&server->role);
+    if (role == ROLE_MIXED)
+        return;
+    out->kind = role == ROLE_PREFILL ? HANDOVER_SEND : HANDOVER_RECEIVE;
+    out->room = atomic_fetch_add(&server->id_next, 1) | 1ull << 62;
+    strcpy(out->bootstrap, HANDOVER_FAKE);
+}
+
 void api_health_generate(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
@@ -98,6 +109,7 @@ void api_health_generate(struct http_exchange *exchange, void *context)
         probe->generation.sampling = SAMPLING_DEFAULT;
         probe->generation.sampling.temperature = 0;
         probe->generation.priority = INT32_MAX;
+        probe_handover(server, &probe->generation.handover);
         probe->generation.deliver = probe_deliver;
         probe->generation.context = probe;
         strcpy(probe->generation.rid, "health-probe");

@@ -101,8 +101,8 @@ void api_server_info(struct http_exchange *exchange, void *context)
     json_put_key_text(&out, "model_path", server->model->path);
     json_put_key_text(&out, "tokenizer_path", server->model->path);
     json_put_key_text(&out, "served_model_name", server->model->name);
-    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->options.role));
-    json_put_key_int(&out, "disaggregation_bootstrap_port", server->options.bootstrap_port);
+    json_put_key_text(&out, "disaggregation_mode", worker_role_name(server->role));
+    json_put_key_int(&out, "disaggregation_bootstrap_port", server->bootstrap_port);
     json_put_key_int(&out, "tp_size", server->options.tp_size);
     json_put_key_int(&out, "dp_size", 1);
     json_put_key_int(&out, "pp_size", 1);
@@ -158,7 +158,7 @@ static void disaggregation_write(struct json_writer *out, const struct api_serve
 {
     json_put_key(out, "disaggregation");
     json_put_open(out, '{');
-    json_put_key_text(out, "mode", worker_role_name(server->options.role));
+    json_put_key_text(out, "mode", worker_role_name(server->role));
     json_put_key_int(out, "prefill_bootstrap_queue_reqs", stats->bootstrapping);
     json_put_key_int(out, "prefill_inflight_queue_reqs", stats->inflight);
     json_put_key_int(out, "decode_prealloc_queue_reqs", stats->preallocating);
@@ -192,7 +192,7 @@ static void load_write(struct json_writer *out, const struct api_server *server,
         out, "utilization",
         server->options.max_running ? (double)stats->running / server->options.max_running : 0);
     json_put_key_int(out, "max_running_requests", server->options.max_running);
-    if (server->options.role != ROLE_MIXED)
+    if (server->role != ROLE_MIXED)
         disaggregation_write(out, server, stats);
     json_put_close(out, '}');
 }
@@ -242,7 +242,7 @@ void api_metrics(struct http_exchange *exchange, void *context)
         .capacity_tokens = scheduler_capacity(server->scheduler),
         .max_running = server->options.max_running,
         .connections = http_server_connections(server->http),
-        .transfers = server->options.role != ROLE_MIXED,
+        .transfers = server->options.transfers,
     };
     if (metrics_page(&server->metrics, &stats, &facts, &page))
         http_exchange_reply(exchange, 500, "text/plain", "out of memory\n", 14);

@@ -42,6 +42,7 @@ static const struct route {
     {"/v1/tokenize", POST, api_tokenize},
     {"/detokenize", POST, api_detokenize},
     {"/v1/detokenize", POST, api_detokenize},
+    {"/role", POST, api_role},
     {"/requests/", GET, api_request}, /* what ends with a slash stands for all below it */
 };
 
@@ -94,11 +95,14 @@ bool api_enter(struct api_server *server, struct http_exchange *exchange)
     struct request_error error = {0};
     atomic_fetch_add(&server->busy, 1);
     bool draining = atomic_load(&server->draining);
-    if (api_ready(server) && !draining)
+    bool switching = atomic_load(&server->switching);
+    if (api_ready(server) && !draining && !switching)
         return true;
     api_leave(server);
     request_refuse(&error, 503, NULL,
-                   draining ? "the worker is shutting down" : "the model is being loaded");
+                   draining    ? "the worker is shutting down"
+                   : switching ? "the worker is changing its role"
+                               : "the model is being loaded");
     api_reply_error(server, exchange, false, &error);
     return false;
 }
@@ -200,6 +204,8 @@ int api_server_open(const struct api_server_options *options, struct api_server 
         return error_set(err, BATON_ENOMEM, "out of memory");
     server->options = *options;
     server->started_unix = (uint64_t)time(NULL);
+    atomic_init(&server->role, options->role);
+    atomic_init(&server->bootstrap_port, options->bootstrap_port);
     pthread_mutex_init(&server->clients_lock, NULL);
     if (getrandom(&server->id_base, sizeof(server->id_base), 0) != sizeof(server->id_base))
         server->id_base = server->started_unix;
@@ -241,7 +247,7 @@ void api_server_serve(struct api_server *server, const struct served_model *mode
                       struct scheduler *scheduler, uint32_t bootstrap_port)
 {
     if (bootstrap_port)
-        server->options.bootstrap_port = bootstrap_port;
+        atomic_store(&server->bootstrap_port, bootstrap_port);
     server->model = model;
     server->scheduler = scheduler;
     atomic_store_explicit(&server->ready, true, memory_order_release);

@@ -26,6 +26,12 @@ enum worker_role {
 };
 const char *worker_role_name(enum worker_role role); /* SGLang's words: null, prefill, decode */
 
+/* Of a worker that becomes a prefill worker: where its bootstrap server is. */
+struct role_facts {
+    uint32_t bootstrap_port;
+    char bootstrap[96]; /* "host:port", as its own ranks call it; "": they know */
+};
+
 struct api_server_options {
     const char *host;
     uint16_t port;
@@ -38,6 +44,11 @@ struct api_server_options {
     bool tools;              /* and so are calls */
     const char *trace_file;  /* NULL: none */
     enum worker_role role;
+    bool transfers; /* it can take part in hand-overs: the role may be changed */
+    /* Prepares for a new role, while nothing runs; NULL: nothing to do. */
+    int (*role_change)(void *context, enum worker_role role, struct role_facts *facts,
+                       struct error err);
+    void *role_context;
     uint32_t bootstrap_port; /* of a room whose request names none; a prefill worker's own */
     const char *const
         *prefill_urls; /* whom a decode worker asks to compute prompts; borrowed */

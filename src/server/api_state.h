@@ -34,6 +34,11 @@ struct api_server {
     } clients[API_LOOPS_MAX];
     uint32_t client_count;
     atomic_bool draining;
+    atomic_bool switching; /* the role is being changed */
+    _Atomic enum worker_role role;
+    _Atomic uint32_t bootstrap_port;
+    char own_bootstrap
+        [96]; /* changes with the role only, while nothing runs; "": the ranks know */
 
     /* Set once by api_server_serve; `ready` is what others look at first. */
     const struct served_model *model;
@@ -73,7 +78,7 @@ void api_reply_json(struct api_server *server, struct http_exchange *exchange,
 http_handler api_health, api_health_generate, api_models, api_server_info, api_model_info;
 http_handler api_get_load, api_loads, api_metrics, api_flush_cache, api_abort_request;
 http_handler api_tokenize, api_detokenize;
-http_handler api_request;
+http_handler api_request, api_role;
 
 /* The trace file (api_requests.c): `path` NULL: none. A request that is over is written to it. */
 int api_trace_open(struct api_server *server, const char *path, struct error err);

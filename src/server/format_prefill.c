@@ -12,7 +12,7 @@ static void prefill_read(struct reply *reply, const struct request_reader *reade
 {
     generate_format.read(reply, reader);
     reply->stream = false;
-    if (reply->server->options.role != ROLE_PREFILL)
+    if (reply->server->role != ROLE_PREFILL)
         request_refuse(reader->error, 400, NULL, "this is not a prefill worker");
     if (reply->prompt_count > 1)
         request_refuse(reader->error, 400, "input_ids", "one prompt at a time is taken here");
@@ -49,7 +49,7 @@ static void prefill_submitted(struct reply *reply)
     host_copy(reply, host, sizeof(host));
     json_put_open(out, '{');
     json_put_key_text(out, "bootstrap_host", host);
-    json_put_key_int(out, "bootstrap_port", reply->server->options.bootstrap_port);
+    json_put_key_int(out, "bootstrap_port", reply->server->bootstrap_port);
     json_put_key_int(out, "bootstrap_room", json_integer_value(reply->rooms.rooms));
     json_put_close(out, '}');
     struct http_exchange *exchange = reply->exchange;

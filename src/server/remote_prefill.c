@@ -26,7 +26,7 @@ struct remote_prefill {
 bool remote_prefill_wanted(const struct reply *reply)
 {
     const struct api_server_options *options = &reply->server->options;
-    if (options->role != ROLE_DECODE || !options->prefill_count || reply->rooms.rooms ||
+    if (reply->server->role != ROLE_DECODE || !options->prefill_count || reply->rooms.rooms ||
         reply->rooms.hosts)
         return false;
     for (uint32_t i = 0; i < reply->prompt_count; i++)

@@ -69,7 +69,7 @@ static void address_set(struct reply *reply, uint32_t index, struct handover *ou
     const json_t *port = field_at(reply, reply->rooms.ports, index, "bootstrap_port");
     const char *name = json_string_value(host);
     json_int_t number =
-        port ? json_integer_value(port) : (json_int_t)reply->server->options.bootstrap_port;
+        port ? json_integer_value(port) : (json_int_t)reply->server->bootstrap_port;
     if (!name || !*name)
         request_refuse(&reply->error, 400, "bootstrap_host",
                        "\"bootstrap_host\" is missing: where is the prefill worker?");
@@ -92,7 +92,7 @@ static uint32_t prompt_first(const struct reply *reply, const struct reply_promp
 bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out)
 {
     const struct reply_rooms *rooms = &reply->rooms;
-    enum worker_role role = reply->server->options.role;
+    enum worker_role role = reply->server->role;
     const struct reply_prompt *prompt = reply->choices[index].prompt;
     if (role == ROLE_MIXED)
         return true;
@@ -114,6 +114,8 @@ bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out
     room_set(reply, index, out);
     if (role == ROLE_DECODE)
         address_set(reply, index, out);
+    else
+        memcpy(out->bootstrap, reply->server->own_bootstrap, sizeof(out->bootstrap));
     out->kind = role == ROLE_PREFILL ? HANDOVER_SEND : HANDOVER_RECEIVE;
     return !reply->error.status;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small models of every family against the logits that `transformers` computed for them in float32
- * (golden/make_golden.py), to within 1e-4; with every table of kernels.
+ * (golden/make_golden.py), to within 1e-4; with every table of kernels. The models are read from
+ * Hugging Face folders, as a user's are.
  * usage: test_golden FOLDER */
 #include "engine/cpu/cpu_kernels.h"
-#include "tiny_model.h"
+#include "model/model_file.h"
+#include "tiny_folder.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,6 +90,12 @@ static void check_model(const char *name)
         fail_msg("%s.json: %s", name, error);
     struct tiny_model model;
     tiny_model_by_formula(&model, &config);
+    char path[] = "/tmp/baton-golden-XXXXXX";
+    struct model_file *file;
+    tiny_folder_make(path, text, &model);
+    if (model_file_open(path, &file, ERROR_BUFFER(error)))
+        fail_msg("%s: %s", path, error);
+    const struct tiny_model of_folder = {*model_file_config(file), *model_file_weights(file)};
     const struct cpu_kernels *tables[CPU_KERNELS_MAX];
     uint32_t count = cpu_kernels_available(tables);
     int32_t tokens[TOKENS_MAX], pages[TOKENS_MAX];
@@ -102,12 +110,14 @@ static void check_model(const char *name)
         uint32_t length = read_tokens(&at, tokens);
         options.kernels = tables[t]->name;
         options.element = PAGE_ELEMENT_F32;
-        session_open(&session, &model, &options);
+        session_open(&session, &of_folder, &options);
         session_run(&session, tokens, 0, length, pages, options.pages, logits);
         compare(name, tables[t]->name, at, logits, config.vocab_size);
         session_close(&session);
     }
     free(logits);
+    model_file_close(file);
+    tiny_folder_remove(path);
     tiny_model_free(&model);
     json_decref(json);
     free(golden);

@@ -495,6 +495,52 @@ static void test_attention(void **state)
     free(in);
 }
 
+/* Keys and values in half precision give the bits that their floats give. */
+static void test_attention_of_halves(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {16, 64, 80, 128}, tokens[] = {1, 3, 4, 30, 63, 64};
+    struct attention_case *in = malloc(sizeof(*in));
+    uint16_t keys[ATTENTION_TILE * DIM_MAX], values[ATTENTION_TILE * DIM_MAX];
+    const uint16_t *key_of[ATTENTION_TILE], *value_of[ATTENTION_TILE];
+    assert_non_null(in);
+    for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
+        for (size_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++) {
+            struct random_stream random = {500 + 10 * i + j};
+            float expected[2][DIM_MAX], found[2][DIM_MAX];
+            struct attention_state states[2] = {{.weighted = expected[0]},
+                                                {.weighted = expected[1]}};
+            struct attention_state *state_of[2] = {&states[0], &states[1]};
+            const float *queries[2] = {in->query, in->query};
+            uint32_t count = tokens[j] * dims[i];
+            fill(&random, in->query, dims[i], 4.0f);
+            fill(&random, in->keys, count, 2.0f);
+            fill(&random, in->values, count, 1.0f);
+            reference->store_half(in->keys, count, keys);
+            reference->store_half(in->values, count, values);
+            reference->load_half(keys, count, in->keys);
+            reference->load_half(values, count, in->values);
+            reference->attend(queries, 2, 0.125f, in->keys, in->values, tokens[j], dims[i],
+                              state_of, true);
+            float expected_sum = states[0].sum;
+            for (uint32_t k = 0; k < tokens[j]; k++) {
+                key_of[k] = keys + k * dims[i];
+                value_of[k] = values + k * dims[i];
+            }
+            for (uint32_t t = 0; t < table_count; t++) {
+                for (int q = 0; q < 2; q++)
+                    states[q].weighted = found[q];
+                tables[t]->attend_half(queries, 2, 0.125f, key_of, value_of, tokens[j], dims[i],
+                                       state_of, true);
+                for (int q = 0; q < 2; q++)
+                    check_bits(tables[t], "attend_half", found[q], expected[q], dims[i]);
+                check_bits(tables[t], "attend_half", &states[1].sum, &expected_sum, 1);
+            }
+        }
+    }
+    free(in);
+}
+
 /* Tiles that keep their own sums and are folded afterwards give what folding at once gives. */
 static void test_folding_later(void **state)
 {
@@ -561,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_extreme_quants),
         cmocka_unit_test(test_float_products),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_of_halves),
         cmocka_unit_test(test_folding_later),
         cmocka_unit_test(test_kernels_by_name),
     };

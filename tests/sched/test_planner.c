@@ -16,7 +16,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
     __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define WORLDS 8u /* several times slower */
+#define WORLDS 4u /* several times slower */
 #else
 #define WORLDS 60u
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole scheduler on a tiny model, one matter at a time. test_traffic.c has everything at once. */
+/* The whole scheduler on a tiny model, and what happens to it: senseless and too many requests, aborts,
+ * deadlines, priorities, failures, closing, two hundred threads. */
 #include "worker_rig.h"
 
 #include "base/clock.h"
@@ -9,255 +10,11 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *golden;
-
-static struct ticket *ticket_random(struct rig *rig, uint64_t seed, uint32_t prompt_count)
-{
-    struct random_source random = {seed};
-    struct ticket *ticket = malloc(sizeof(*ticket));
-    assert_non_null(ticket);
-    ticket_init(ticket, rig);
-    rig_random_tokens(&random, ticket->prompt, prompt_count);
-    ticket->generation.prompt_count = prompt_count;
-    return ticket;
-}
-
-static void ticket_drop(struct ticket *ticket)
-{
-    ticket_free(ticket);
-    free(ticket);
-}
-
-static void expect_alone(struct rig *rig, const struct ticket *ticket)
-{
-    struct answer *expected = malloc(sizeof(*expected));
-    assert_non_null(expected);
-    rig_alone(rig, ticket, expected);
-    answer_expect(ticket, expected);
-    free(expected);
-}
-
-static void test_answers_are_those_of_the_model_alone(void **state)
-{
-    (void)state;
-    struct rig rig;
-    struct ticket *tickets[8];
-    rig_open(&rig, golden, &rig_defaults);
-    for (uint32_t i = 0; i < 8; i++) {
-        tickets[i] = ticket_random(&rig, i, 1 + 37 * i);
-        tickets[i]->generation.max_new_tokens = 3 * i;
-        tickets[i]->generation.ignore_eos = true;
-        if (i % 2)
-            tickets[i]->generation.sampling.temperature = 1.2f;
-        tickets[i]->generation.sampling.seed = i;
-    }
-    for (uint32_t i = 0; i < 8; i++)
-        ticket_submit(tickets[i]);
-    for (uint32_t i = 0; i < 8; i++) {
-        ticket_wait(tickets[i]);
-        expect_alone(&rig, tickets[i]);
-        ticket_drop(tickets[i]);
-    }
-    rig_close(&rig);
-}
-
-/* ---- how an answer ends --------------------------------------------------------------------- */
-
-static struct answer *answer_alone(struct rig *rig, const struct ticket *ticket)
-{
-    struct answer *expected = malloc(sizeof(*expected));
-    assert_non_null(expected);
-    rig_alone(rig, ticket, expected);
-    return expected;
-}
-
-static void run(struct ticket *ticket)
-{
-    ticket_submit(ticket);
-    ticket_wait(ticket);
-}
-
-/* The index of the first token of its kind in the answer that is not among those before it. */
-static uint32_t find_new_token(const struct answer *answer, uint32_t from)
-{
-    for (uint32_t i = from; i < answer->count; i++) {
-        uint32_t j = 0;
-        while (answer->tokens[j] != answer->tokens[i])
-            j++;
-        if (j == i)
-            return i;
-    }
-    fail_msg("every token of the answer repeats one before it");
-    return 0;
-}
-
-static struct ticket *long_ticket(struct rig *rig, uint64_t seed)
-{
-    struct ticket *ticket = ticket_random(rig, seed, 20);
-    ticket->generation.max_new_tokens = 40;
-    ticket->generation.ignore_eos = true;
-    ticket->generation.sampling.temperature = 1;
-    ticket->generation.sampling.seed = seed;
-    return ticket;
-}
-
-static void test_stop_token_ends_the_answer(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    for (uint32_t keep = 0; keep < 2; keep++) {
-        struct ticket *ticket = long_ticket(&rig, 3);
-        struct answer *whole = answer_alone(&rig, ticket);
-        uint32_t at = find_new_token(whole, 5);
-        ticket->stop_tokens[0] = whole->tokens[at];
-        ticket->generation.stop_tokens = ticket->stop_tokens;
-        ticket->generation.stop_token_count = 1;
-        ticket->generation.keep_stop = keep;
-        run(ticket);
-        assert_int_equal(ticket->answer.finish, GENERATION_STOP);
-        assert_int_equal(ticket->answer.matched_token, whole->tokens[at]);
-        assert_int_equal(ticket->answer.count, at + 1);
-        expect_alone(&rig, ticket);
-        free(whole);
-        ticket_drop(ticket);
-    }
-    rig_close(&rig);
-}
-
-static void test_end_token_of_the_model_ends_the_answer(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    for (uint32_t ignore = 0; ignore < 2; ignore++) {
-        struct ticket *ticket = long_ticket(&rig, 4);
-        const struct logit_bias bias = {.token = 1, .bias = 100}; /* </s> at once */
-        ticket->generation.sampling.biases = &bias;
-        ticket->generation.sampling.bias_count = 1;
-        ticket->generation.min_new_tokens = 6;
-        ticket->generation.ignore_eos = ignore;
-        run(ticket);
-        expect_alone(&rig, ticket);
-        if (!ignore) {
-            assert_int_equal(ticket->answer.finish, GENERATION_STOP);
-            assert_int_equal(ticket->answer.matched_token, 1);
-            assert_int_equal(ticket->answer.count, 7); /* six that are none, then it */
-        } else {
-            assert_int_equal(ticket->answer.finish, GENERATION_LENGTH);
-            assert_int_equal(ticket->answer.tokens[0], 1);
-        }
-        ticket_drop(ticket);
-    }
-    rig_close(&rig);
-}
-
-static void test_stop_string_ends_the_answer(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    for (uint32_t keep = 0; keep < 2; keep++) {
-        char text[256];
-        struct stop_strings *strings;
-        struct ticket *ticket = long_ticket(&rig, 5);
-        struct answer *whole = answer_alone(&rig, ticket);
-        /* A character of ASCII in the middle is a whole string, and where it first comes is known. */
-        size_t at = whole->text_length / 3;
-        while (at < whole->text_length && (whole->text[at] < 33 || whole->text[at] > 126))
-            at++;
-        assert_true(at < whole->text_length);
-        const struct text_view view = {whole->text + at, 1};
-        at = (size_t)((const char *)memchr(whole->text, whole->text[at], whole->text_length) -
-                      whole->text);
-        assert_int_equal(stop_strings_open(&view, 1, &strings, ERROR_BUFFER(text)), BATON_OK);
-        ticket->generation.stop_strings = strings;
-        ticket->generation.keep_stop = keep;
-        run(ticket);
-        assert_int_equal(ticket->answer.finish, GENERATION_STOP);
-        assert_int_equal(ticket->answer.matched_string, 0);
-        assert_int_equal(ticket->answer.matched_token, -1);
-        assert_int_equal(ticket->answer.text_length, at + keep);
-        assert_memory_equal(ticket->answer.text, whole->text, at + keep);
-        stop_strings_close(strings);
-        free(whole);
-        ticket_drop(ticket);
-    }
-    rig_close(&rig);
-}
-
-static void test_stop_string_waits_for_min_new_tokens(void **state)
-{
-    (void)state;
-    struct rig rig;
-    char text[256];
-    struct stop_strings *strings;
-    rig_open(&rig, golden, &rig_defaults);
-    struct ticket *ticket = long_ticket(&rig, 5);
-    struct answer *whole = answer_alone(&rig, ticket);
-    struct text_view views[64];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < 64; i++) /* letters: some of them are in any text */
-        views[count++] =
-            (struct text_view){&"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789 ."[i],
-                               1};
-    assert_int_equal(stop_strings_open(views, count, &strings, ERROR_BUFFER(text)), BATON_OK);
-    ticket->generation.stop_strings = strings;
-    ticket->generation.min_new_tokens = 40;
-    run(ticket);
-    answer_expect(ticket, whole);
-    assert_int_equal(ticket->answer.finish, GENERATION_LENGTH);
-    stop_strings_close(strings);
-    free(whole);
-    ticket_drop(ticket);
-    rig_close(&rig);
-}
-
-static void test_context_and_pool_end_the_answer(void **state)
-{
-    (void)state;
-    struct rig_options options = rig_defaults;
-    struct rig rig;
-    for (uint32_t small = 0; small < 2; small++) {
-        options.pages = small ? 4 : 256;
-        rig_open(&rig, golden, &options);
-        uint32_t most = small ? 64 : RIG_CONTEXT;
-        assert_int_equal(scheduler_context(rig.scheduler), most);
-        assert_int_equal(scheduler_capacity(rig.scheduler), options.pages * 16);
-        struct ticket *ticket = ticket_random(&rig, 6, 30);
-        ticket->generation.max_new_tokens = 1000000;
-        ticket->generation.ignore_eos = true;
-        run(ticket);
-        assert_int_equal(ticket->answer.finish, GENERATION_LENGTH);
-        assert_int_equal(ticket->answer.count, most - 30);
-        ticket_drop(ticket);
-        rig_close(&rig);
-    }
-}
-
-static void test_no_new_tokens_computes_the_prompt_only(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct ticket *ticket = ticket_random(&rig, 8, 100);
-        ticket->generation.max_new_tokens = 0;
-        run(ticket);
-        assert_int_equal(ticket->answer.finish, GENERATION_LENGTH);
-        assert_int_equal(ticket->answer.count, 0);
-        assert_int_equal(ticket->deliveries, 1);
-        assert_int_equal(ticket->cached_tokens, i ? 96 : 0);
-        ticket_drop(ticket);
-    }
-    rig_close(&rig);
-}
 
 /* ---- what is refused ------------------------------------------------------------------------ */
 
@@ -323,7 +80,7 @@ static void test_full_queue_refuses(void **state)
         ticket_drop(tickets[i]);
     }
     struct ticket *late = ticket_random(&rig, 9, 10);
-    run(late);
+    ticket_run(late);
     ticket_drop(late);
     rig_close(&rig);
 }
@@ -333,12 +90,12 @@ static void test_drain_finishes_and_refuses(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig, golden, &rig_defaults);
-    struct ticket *ticket = long_ticket(&rig, 1);
+    struct ticket *ticket = ticket_long(&rig, 1);
     ticket_submit(ticket);
     scheduler_drain(rig.scheduler);
     expect_refusal(&rig, ticket_random(&rig, 2, 10), BATON_ESTATE, "no more requests");
     ticket_wait(ticket);
-    expect_alone(&rig, ticket);
+    ticket_expect_alone(&rig, ticket);
     ticket_drop(ticket);
     rig_close(&rig);
 }
@@ -389,10 +146,10 @@ static void test_abort_may_come_before_the_generation(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig, golden, &rig_defaults);
-    struct ticket *ticket = long_ticket(&rig, 1);
+    struct ticket *ticket = ticket_long(&rig, 1);
     scheduler_abort(rig.scheduler, &ticket->generation);
     assert_true(scheduler_flush_cache(rig.scheduler, 0)); /* it has looked */
-    run(ticket);
+    ticket_run(ticket);
     assert_int_equal(ticket->answer.finish, GENERATION_ABORTED);
     assert_int_equal(ticket->answer.count, 0);
     ticket_drop(ticket);
@@ -446,7 +203,7 @@ static void test_deadline_ends_waiting_and_running(void **state)
     }
     assert_true(tickets[0]->answer.count < 500);
     assert_int_equal(tickets[1]->answer.count, 0);
-    expect_alone(&rig, tickets[2]);
+    ticket_expect_alone(&rig, tickets[2]);
     for (uint32_t i = 0; i < 3; i++)
         ticket_drop(tickets[i]);
     rig_close(&rig);
@@ -509,134 +266,6 @@ static void test_higher_priority_goes_first(void **state)
     rig_close(&rig);
 }
 
-/* ---- the prefix cache ----------------------------------------------------------------------- */
-
-static void test_equal_prompts_are_computed_once(void **state)
-{
-    (void)state;
-    struct rig rig;
-    struct ticket *tickets[8];
-    struct rig_options options = rig_defaults;
-    options.chunk_tokens = 512; /* all of them would fit into a step */
-    rig_open(&rig, golden, &options);
-    for (uint32_t i = 0; i < 8; i++) {
-        tickets[i] = ticket_random(&rig, 1, 100);
-        tickets[i]->generation.sampling.temperature = 1;
-        tickets[i]->generation.sampling.seed = i;
-    }
-    for (uint32_t i = 0; i < 8; i++)
-        ticket_submit(tickets[i]);
-    uint32_t cached = 0;
-    for (uint32_t i = 0; i < 8; i++) {
-        ticket_wait(tickets[i]);
-        expect_alone(&rig, tickets[i]);
-        cached += tickets[i]->cached_tokens;
-        ticket_drop(tickets[i]);
-    }
-    assert_int_equal(cached, 7 * 96);
-    rig_close(&rig);
-}
-
-static uint32_t cached_of(struct rig *rig, const int32_t *tokens, uint32_t count,
-                          const char *key)
-{
-    struct ticket *ticket = malloc(sizeof(*ticket));
-    assert_non_null(ticket);
-    ticket_init(ticket, rig);
-    ticket_prompt(ticket, tokens, count);
-    ticket->generation.max_new_tokens = 1;
-    ticket->generation.key = (struct prefix_key){key, (uint32_t)strlen(key)};
-    run(ticket);
-    uint32_t cached = ticket->cached_tokens;
-    ticket_drop(ticket);
-    return cached;
-}
-
-static void test_answers_are_cached_with_their_prompts(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    struct ticket *ticket = long_ticket(&rig, 2); /* 20 + 40 tokens, the last not computed */
-    int32_t next_turn[80] = {0};
-    run(ticket);
-    memcpy(next_turn, ticket->prompt, 20 * sizeof(int32_t));
-    memcpy(next_turn + 20, ticket->answer.tokens, 40 * sizeof(int32_t));
-    assert_int_equal(cached_of(&rig, next_turn, 80, ""), 48);
-    assert_int_equal(cached_of(&rig, next_turn, 80, ""), 64);
-    assert_int_equal(cached_of(&rig, next_turn, 80, "salt"), 0);
-    assert_int_equal(cached_of(&rig, next_turn, 80, "salt"), 64);
-    assert_true(scheduler_flush_cache(rig.scheduler, UINT64_MAX / 4));
-    assert_int_equal(cached_of(&rig, next_turn, 80, ""), 0);
-    ticket_drop(ticket);
-    rig_close(&rig);
-}
-
-static void test_flush_needs_an_idle_moment(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_open(&rig, golden, &rig_defaults);
-    struct ticket *ticket = ticket_random(&rig, 1, 10);
-    ticket->generation.max_new_tokens = 500;
-    ticket->generation.ignore_eos = true;
-    ticket_submit(ticket);
-    ticket_wait_tokens(ticket, 1);
-    assert_false(scheduler_flush_cache(rig.scheduler, 0));
-    assert_true(scheduler_flush_cache(rig.scheduler, UINT64_MAX / 4)); /* waits for its end */
-    assert_true(ticket->done);
-    ticket_drop(ticket);
-    rig_close(&rig);
-}
-
-/* ---- logprobs of the prompt ----------------------------------------------------------------- */
-
-static void test_prompt_logprobs_are_those_of_the_model(void **state)
-{
-    (void)state;
-    static const uint32_t starts[] = {0, 1, 50, 99, 100};
-    struct rig rig;
-    struct rig_options options = rig_defaults;
-    options.chunk_tokens = 96; /* more than a step may have rows */
-    rig_open(&rig, golden, &options);
-    float *logits = malloc(100 * 708 * sizeof(*logits));
-    int32_t pages[7] = {0, 1, 2, 3, 4, 5, 6};
-    struct sampler *sampler;
-    char text[256];
-    assert_non_null(logits);
-    assert_int_equal(sampler_open(708, &sampler, ERROR_BUFFER(text)), BATON_OK);
-    struct ticket *warm = ticket_random(&rig, 1, 100); /* all of it is in the cache */
-    run(warm);
-    session_run(&rig.alone, warm->prompt, 0, 100, pages, 7, logits);
-    for (uint32_t i = 0; i < 10; i++) {
-        struct ticket *ticket = ticket_random(&rig, 1, 100);
-        uint32_t start = starts[i / 2];
-        ticket->generation.prompt_logprobs = true;
-        ticket->generation.prompt_logprobs_start = start;
-        ticket->generation.max_new_tokens = i % 2 ? 4 : 0;
-        run(ticket);
-        expect_alone(&rig, ticket);
-        assert_int_equal(ticket->prompt_choice_count, 100 - start);
-        assert_true(ticket->cached_tokens < start || start == 0);
-        assert_int_equal(ticket->cached_tokens, start < 2 ? 0 : (start - 1) / 16 * 16);
-        for (uint32_t t = start; t < 100; t++) {
-            struct token_choice choice = {.logprob = NAN};
-            if (t > 0)
-                assert_int_equal(sampler_rate(sampler, logits + (size_t)(t - 1) * 708,
-                                              ticket->prompt[t], 0, &choice,
-                                              ERROR_BUFFER(text)),
-                                 BATON_OK);
-            float got = ticket->prompt_logprobs[t - start];
-            assert_true(t == 0 ? isnan(got) : got == choice.logprob);
-        }
-        ticket_drop(ticket);
-    }
-    ticket_drop(warm);
-    sampler_close(sampler);
-    free(logits);
-    rig_close(&rig);
-}
-
 /* ---- failures ------------------------------------------------------------------------------- */
 
 static void test_bad_logits_fail_the_guilty_only(void **state)
@@ -660,7 +289,7 @@ static void test_bad_logits_fail_the_guilty_only(void **state)
             assert_int_equal(tickets[i]->error, BATON_EINVAL);
             assert_true(strlen(tickets[i]->reason) > 0);
         } else {
-            expect_alone(&rig, tickets[i]);
+            ticket_expect_alone(&rig, tickets[i]);
         }
         ticket_drop(tickets[i]);
     }
@@ -686,11 +315,11 @@ static void test_refused_steps_fail_the_guilty_only(void **state)
         if (i == 2 && tickets[i]->answer.finish == GENERATION_FAILED)
             assert_non_null(strstr(tickets[i]->reason, "opened for 40"));
         else
-            expect_alone(&rig, tickets[i]);
+            ticket_expect_alone(&rig, tickets[i]);
         ticket_drop(tickets[i]);
     }
     struct ticket *large = ticket_random(&rig, 9, 64); /* nothing else is in its step */
-    run(large);
+    ticket_run(large);
     assert_int_equal(large->answer.finish, GENERATION_FAILED);
     ticket_drop(large);
     rig_close(&rig);
@@ -709,20 +338,20 @@ static void test_lost_pages_fail_what_cannot_fit(void **state)
     rig_open(&rig, golden, &options);
     struct page_pool *pool = rig.scheduler->memory.books.pool;
     struct ticket *small = ticket_random(&rig, 1, 20), *large = ticket_random(&rig, 2, 100);
-    run(small);
+    ticket_run(small);
     ticket_drop(small);
     rig_wait_idle(&rig, &stats); /* and asleep: its pool can be borrowed */
     owner_thread_forget(&pool->owner);
     assert_true(page_pool_alloc(pool, -1, 8, lost));
     owner_thread_forget(&pool->owner);
-    run(large);
+    ticket_run(large);
     assert_int_equal(large->answer.finish, GENERATION_FAILED);
     assert_int_equal(large->error, BATON_ELIMIT);
     assert_non_null(strstr(large->reason, "needs 7 pages"));
     assert_non_null(strstr(large->reason, "only 4 of 12"));
     small = ticket_random(&rig, 1, 20);
-    run(small);
-    expect_alone(&rig, small);
+    ticket_run(small);
+    ticket_expect_alone(&rig, small);
     rig_wait_idle(&rig, &stats);
     owner_thread_forget(&pool->owner);
     page_pool_release(pool, lost, 8);
@@ -827,13 +456,6 @@ static void test_options_are_checked(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_those_of_the_model_alone),
-        cmocka_unit_test(test_stop_token_ends_the_answer),
-        cmocka_unit_test(test_end_token_of_the_model_ends_the_answer),
-        cmocka_unit_test(test_stop_string_ends_the_answer),
-        cmocka_unit_test(test_stop_string_waits_for_min_new_tokens),
-        cmocka_unit_test(test_context_and_pool_end_the_answer),
-        cmocka_unit_test(test_no_new_tokens_computes_the_prompt_only),
         cmocka_unit_test(test_senseless_generations_are_refused),
         cmocka_unit_test(test_full_queue_refuses),
         cmocka_unit_test(test_drain_finishes_and_refuses),
@@ -843,10 +465,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_deadline_ends_waiting_and_running),
         cmocka_unit_test(test_close_fails_those_inside),
         cmocka_unit_test(test_higher_priority_goes_first),
-        cmocka_unit_test(test_equal_prompts_are_computed_once),
-        cmocka_unit_test(test_answers_are_cached_with_their_prompts),
-        cmocka_unit_test(test_flush_needs_an_idle_moment),
-        cmocka_unit_test(test_prompt_logprobs_are_those_of_the_model),
         cmocka_unit_test(test_bad_logits_fail_the_guilty_only),
         cmocka_unit_test(test_refused_steps_fail_the_guilty_only),
         cmocka_unit_test(test_lost_pages_fail_what_cannot_fit),

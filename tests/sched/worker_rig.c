@@ -338,3 +338,55 @@ void answer_expect(const struct ticket *ticket, const struct answer *expected)
     assert_int_equal(answer->matched_token, expected->matched_token);
     assert_int_equal(answer->matched_string, expected->matched_string);
 }
+
+/* ---- usual tickets -------------------------------------------------------------------------- */
+
+struct ticket *ticket_random(struct rig *rig, uint64_t seed, uint32_t prompt_count)
+{
+    struct random_source random = {seed};
+    struct ticket *ticket = malloc(sizeof(*ticket));
+    assert_non_null(ticket);
+    ticket_init(ticket, rig);
+    rig_random_tokens(&random, ticket->prompt, prompt_count);
+    ticket->generation.prompt_count = prompt_count;
+    return ticket;
+}
+
+void ticket_drop(struct ticket *ticket)
+{
+    ticket_free(ticket);
+    free(ticket);
+}
+
+void ticket_expect_alone(struct rig *rig, const struct ticket *ticket)
+{
+    struct answer *expected = malloc(sizeof(*expected));
+    assert_non_null(expected);
+    rig_alone(rig, ticket, expected);
+    answer_expect(ticket, expected);
+    free(expected);
+}
+
+struct answer *answer_alone(struct rig *rig, const struct ticket *ticket)
+{
+    struct answer *expected = malloc(sizeof(*expected));
+    assert_non_null(expected);
+    rig_alone(rig, ticket, expected);
+    return expected;
+}
+
+void ticket_run(struct ticket *ticket)
+{
+    ticket_submit(ticket);
+    ticket_wait(ticket);
+}
+
+struct ticket *ticket_long(struct rig *rig, uint64_t seed)
+{
+    struct ticket *ticket = ticket_random(rig, seed, 20);
+    ticket->generation.max_new_tokens = 40;
+    ticket->generation.ignore_eos = true;
+    ticket->generation.sampling.temperature = 1;
+    ticket->generation.sampling.seed = seed;
+    return ticket;
+}

@@ -93,6 +93,14 @@ void rig_random_tokens(struct random_source *random, int32_t *tokens, uint32_t c
 
 /* The same generation by itself. */
 void rig_alone(struct rig *rig, const struct ticket *ticket, struct answer *out);
+struct answer *answer_alone(struct rig *rig, const struct ticket *ticket); /* to be freed */
 void answer_expect(const struct ticket *ticket, const struct answer *expected);
+
+/* Tickets with a random prompt; the long one has 20 + 40 tokens, drawn by its seed. */
+struct ticket *ticket_random(struct rig *rig, uint64_t seed, uint32_t prompt_count);
+struct ticket *ticket_long(struct rig *rig, uint64_t seed);
+void ticket_drop(struct ticket *ticket);
+void ticket_run(struct ticket *ticket); /* submits and waits */
+void ticket_expect_alone(struct rig *rig, const struct ticket *ticket);
 
 #endif

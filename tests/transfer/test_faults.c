@@ -250,6 +250,9 @@ static struct fleet_reply kill_decode_at(enum stage stage, uint64_t room)
     if (stage >= STAGE_WAITING) {
         receiver_open(room, 0);
         fleet_room_wait(crew.decode, false, room, BATON_WAITING_FOR_INPUT);
+        /* Its OPEN is out, but a kill could take it out of the socket. What came behind it on the
+         * same link says that it has come. */
+        hand_over(300 + stage);
     }
     if (stage >= STAGE_GRANTED) {
         receiver_grant(room, 0, 8);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K and V into their pages, and attention out of them. A tile of keys and values (64 positions
- * from a multiple of 64 on) is read from the pages once, as floats, for up to ATTENTION_ROWS rows
- * of a sequence and all query heads of the KV head; then each query folds it into its softmax.
+ * from a multiple of 64 on) is read from the pages once for up to ATTENTION_ROWS rows of a sequence
+ * and all query heads of the KV head, or used where it is if they are few; then each query folds
+ * it into its softmax.
  *
  * What a row gets is the same whoever else is there: tiles begin at absolute positions, a row takes
  * exactly its own positions of its last tile, and keys and values always come from the page, rounded
@@ -42,7 +43,7 @@ static void load_elements(const struct cpu_device *cpu, enum page_element elemen
     }
 }
 
-/* Positions [begin, end) of one head's keys or values. */
+/* Positions [begin, end) of one head's keys or values as floats. */
 static void load_positions(const struct cpu_device *cpu, const struct device_heads *heads,
                            const int32_t *pages, uint32_t layer, uint32_t kv, uint32_t head,
                            uint32_t begin, uint32_t end, float *values)
@@ -55,15 +56,28 @@ static void load_positions(const struct cpu_device *cpu, const struct device_hea
             count = end - begin;
         const char *from = page_layout_address(layout, heads->pages, pages[begin / per_page],
                                                layer, kv, head, token);
-        if (layout->token_stride == layout->head_bytes) {
-            load_elements(cpu, layout->shape.element, from, count * dim, values);
-        } else {
-            for (uint32_t t = 0; t < count; t++)
-                load_elements(cpu, layout->shape.element, from + t * layout->token_stride, dim,
-                              values + t * dim);
-        }
-        values += (uint64_t)count * dim;
+        bool together = layout->token_stride == layout->head_bytes;
+        uint32_t pieces = together ? 1 : count, tokens = together ? count : 1;
+        for (uint32_t i = 0; i < pieces; i++, values += tokens * dim)
+            load_elements(cpu, layout->shape.element, from + i * layout->token_stride,
+                          tokens * dim, values);
         begin += count;
+    }
+}
+
+/* Where each of them is. */
+static void find_positions(const struct device_heads *heads, const int32_t *pages,
+                           uint32_t layer, uint32_t kv, uint32_t head, uint32_t begin,
+                           uint32_t end, const uint16_t **out)
+{
+    const struct page_layout *layout = heads->layout;
+    uint32_t per_page = layout->shape.tokens_per_page;
+    while (begin < end) {
+        uint32_t token = begin % per_page;
+        const char *from = page_layout_address(layout, heads->pages, pages[begin / per_page],
+                                               layer, kv, head, token);
+        for (; token < per_page && begin < end; token++, begin++, from += layout->token_stride)
+            *out++ = (const uint16_t *)(const void *)from;
     }
 }
 
@@ -134,6 +148,15 @@ struct attention_task {
     uint32_t head;
 };
 
+/* So few queries meet the halves of the page: making floats of them would not pay. */
+#define HALF_QUERIES 4
+
+static bool takes_halves(const struct device_heads *heads, const struct attention_task *task)
+{
+    return heads->layout->shape.element == PAGE_ELEMENT_F16 && heads->head_dim % 8 == 0 &&
+           task->count * (heads->q_heads / heads->kv_heads) <= HALF_QUERIES;
+}
+
 /* The tile that begins at `begin`, as far as the task's last row sees it; returns where it ends. */
 static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                           const struct device_heads *heads, const struct attention_task *task,
@@ -142,10 +165,32 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
     const int32_t *pages = task->sequence->pages;
     uint32_t last = task->position + task->count;
     uint32_t end = begin + ATTENTION_TILE < last ? begin + ATTENTION_TILE : last;
-    load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
-    load_positions(cpu, heads, pages, layer, 1, task->head, begin, end,
-                   scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
+    if (takes_halves(heads, task)) {
+        find_positions(heads, pages, layer, 0, task->head, begin, end, scratch->places);
+        find_positions(heads, pages, layer, 1, task->head, begin, end,
+                       scratch->places + ATTENTION_TILE);
+    } else {
+        load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
+        load_positions(cpu, heads, pages, layer, 1, task->head, begin, end,
+                       scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
+    }
     return end;
+}
+
+/* `tokens` positions of the tile into `count` queries. */
+static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                           const struct device_heads *heads, bool halves,
+                           const float *const *queries, uint32_t count, uint32_t tokens,
+                           struct attention_state *const *states, bool first)
+{
+    uint32_t dim = heads->head_dim;
+    const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
+    float scale = 1.0f / sqrtf((float)dim);
+    if (halves)
+        cpu->kernels->attend_half(queries, count, scale, scratch->places,
+                                  scratch->places + ATTENTION_TILE, tokens, dim, states, first);
+    else
+        cpu->kernels->attend(queries, count, scale, keys, values, tokens, dim, states, first);
 }
 
 /* One tile into every query that sees some of it: all at once where all see the whole of it. */
@@ -153,17 +198,15 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
                         const struct device_heads *heads, const struct attention_task *task,
                         uint32_t begin, uint32_t end)
 {
-    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
-    const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
-    float scale = 1.0f / sqrtf((float)dim);
-    bool whole = task->position + 1 >= end;
+    uint32_t group = heads->q_heads / heads->kv_heads;
+    bool whole = task->position + 1 >= end, halves = takes_halves(heads, task);
     uint32_t together = whole ? task->count : 1;
     for (uint32_t r = 0; r < task->count; r += together) {
         uint32_t limit = task->position + r + 1;
         if (limit > begin)
-            cpu->kernels->attend(scratch->queries + r * group, together * group, scale, keys,
-                                 values, (limit < end ? limit : end) - begin, dim,
-                                 scratch->state_of + r * group, begin == 0);
+            attend_queries(cpu, scratch, heads, halves, scratch->queries + r * group,
+                           together * group, (limit < end ? limit : end) - begin,
+                           scratch->state_of + r * group, begin == 0);
     }
 }
 
@@ -280,7 +323,7 @@ static void attend_divided(struct cpu_device *cpu, struct seat seat,
 {
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
     struct attention_state *states = cpu->tiles[seat.rank].states;
-    uint32_t group = heads->q_heads / heads->kv_heads, dim = heads->head_dim;
+    uint32_t group = heads->q_heads / heads->kv_heads;
     uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
     struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
     struct span share = span_of(tiles * heads->kv_heads, seat.index, seat.members);
@@ -292,9 +335,8 @@ static void attend_divided(struct cpu_device *cpu, struct seat seat,
         set_queries(scratch, heads, q, &task);
         for (uint32_t j = 0; j < group; j++)
             of_tile[j] = &states[(uint64_t)tile * heads->q_heads + task.head * group + j];
-        cpu->kernels->attend(scratch->queries, group, 1.0f / sqrtf((float)dim), scratch->tile,
-                             scratch->tile + (uint64_t)ATTENTION_TILE * dim, end - begin, dim,
-                             of_tile, true);
+        attend_queries(cpu, scratch, heads, takes_halves(heads, &task), scratch->queries, group,
+                       end - begin, of_tile, true);
     }
 }
 

@@ -204,6 +204,7 @@ static void cpu_close(struct device *device)
         free(cpu->scratch[i].ready);
         free(cpu->scratch[i].sums);
         free(cpu->scratch[i].tile);
+        free(cpu->scratch[i].places);
         free(cpu->scratch[i].queries);
         free(cpu->scratch[i].states);
         free(cpu->scratch[i].state_of);
@@ -258,6 +259,7 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->ready = memory_zeroed(4 * (widest / PACKED_BLOCK + 1) * sizeof(*scratch->ready));
     scratch->sums = memory_zeroed(4 * MATMUL_ROWS * sizeof(*scratch->sums));
     scratch->tile = memory_zeroed(2ull * ATTENTION_TILE * config->head_dim * sizeof(float));
+    scratch->places = memory_zeroed(2ull * ATTENTION_TILE * sizeof(*scratch->places));
     scratch->queries = memory_zeroed(queries * sizeof(*scratch->queries));
     scratch->states = memory_zeroed(queries * sizeof(*scratch->states));
     scratch->state_of = memory_zeroed(queries * sizeof(*scratch->state_of));
@@ -266,9 +268,9 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->row = memory_zeroed(widest * sizeof(float));
     for (uint64_t i = 0; scratch->states && scratch->state_of && i < queries; i++)
         scratch->state_of[i] = &scratch->states[i];
-    return scratch->ready && scratch->sums && scratch->tile && scratch->queries &&
-           scratch->states && scratch->state_of && scratch->tile_states && scratch->weighted &&
-           scratch->row;
+    return scratch->ready && scratch->sums && scratch->tile && scratch->places &&
+           scratch->queries && scratch->states && scratch->state_of && scratch->tile_states &&
+           scratch->weighted && scratch->row;
 }
 
 /* Only a crew of several divides the tiles of a row. The memory is not touched before it is used. */

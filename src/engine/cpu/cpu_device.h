@@ -28,6 +28,7 @@ struct cpu_scratch {
     struct ready_block *ready;                  /* four panels */
     panel_sums *sums;                           /* [4][MATMUL_ROWS] */
     float *tile;                                /* keys and then values of a tile */
+    const uint16_t **places;                    /* or where they are in their pages */
     const float **queries;                      /* of an attention task */
     struct attention_state *states, **state_of; /* and their states */
     struct attention_state **tile_states;       /* of the queries of a KV head, in cpu_tiles */

@@ -128,6 +128,13 @@ struct cpu_kernels {
                    const float *values, uint32_t tokens, uint32_t dim,
                    struct attention_state *const *states, bool first);
 
+    /* The same with keys and values in half precision, wherever each is; `dim` is a multiple
+     * of 8. */
+    void (*attend_half)(const float *const *queries, uint32_t count, float scale,
+                        const uint16_t *const *keys, const uint16_t *const *values,
+                        uint32_t tokens, uint32_t dim, struct attention_state *const *states,
+                        bool first);
+
     /* What `attend` does with a tile's own sums: folds them into the state of those before. */
     void (*fold)(const struct attention_state *tile, uint32_t dim,
                  struct attention_state *state);

@@ -216,5 +216,6 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

@@ -233,5 +233,6 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };

@@ -195,5 +195,6 @@ const struct cpu_kernels cpu_kernels_neon = {
     .store_half = store_half,
     .load_half = load_half,
     .attend = attend,
+    .attend_half = attend_half,
     .fold = fold,
 };
