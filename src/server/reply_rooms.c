@@ -140,8 +140,13 @@ static bool room_read(const struct reply *reply, size_t index, struct handover *
     if (!json_is_integer(room) || json_integer_value(room) < 0)
         return false;
     out->room = (uint64_t)json_integer_value(room);
-    out->kind = reply->server->options.role == ROLE_PREFILL ? HANDOVER_SEND : HANDOVER_RECEIVE;
-    return out->kind == HANDOVER_SEND || (host && *host && address_write(host, number, out));
+    if (reply->server->role == ROLE_DECODE) {
+        out->kind = HANDOVER_RECEIVE;
+        return host && *host && address_write(host, number, out);
+    }
+    out->kind = HANDOVER_SEND;
+    memcpy(out->bootstrap, reply->server->own_bootstrap, sizeof(out->bootstrap));
+    return true;
 }
 
 void reply_rooms_refuse(struct reply *reply)
@@ -149,7 +154,7 @@ void reply_rooms_refuse(struct reply *reply)
     struct scheduler *scheduler = reply->server->scheduler;
     const json_t *rooms = reply->rooms.rooms;
     size_t count = json_is_array(rooms) ? json_array_size(rooms) : rooms != NULL;
-    if (reply->server->options.role == ROLE_MIXED)
+    if (reply->server->role == ROLE_MIXED)
         return;
     for (uint32_t i = 0; i < reply->choice_count; i++) {
         const struct handover *handover = &reply->choices[i].generation.handover;
