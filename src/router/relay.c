@@ -235,7 +235,9 @@ static void prefill_done(struct http_request *request, const struct http_result 
         return;
     }
     leg_release(leg);
-    if (!relay->exchange)
+    if (relay->waits_to_join)
+        answer_end(relay);
+    else if (!relay->exchange)
         relay_free(relay);
 }
 
@@ -248,7 +250,11 @@ static void decode_done(struct http_request *request, const struct http_result *
     leg->request = NULL;
     if (result_is_good(result)) {
         upstream_answered(leg->upstream);
-        answer_end(relay);
+        relay->waits_to_join = relay->joins && !relay->stream && relay->prefill.request;
+        if (relay->waits_to_join)
+            leg_release(leg);
+        else
+            answer_end(relay);
         return;
     }
     failure_blame(leg, result);
@@ -374,6 +380,8 @@ static void relay_try(struct relay *relay)
     workers_choose(relay, &prefill, &decode);
     relay->tries++;
     relay->stream = false;
+    relay->joins = prefill && strcmp(http_exchange_path(relay->exchange), "/generate") == 0 &&
+                   memmem(pieces[0].iov_base, length, "\"return_logprob\"", 16);
     if (!decode) {
         nobody_tell(relay);
         return;
@@ -482,6 +490,11 @@ static void relay_look_after(struct relay *relay, uint64_t now)
     if (!relay->exchange) {
         if (now - relay->over_ns > LINGER_MS * NS_PER_MS)
             relay_free(relay);
+    } else if (relay->waits_to_join) {
+        if (now - relay->heard_ns > LINGER_MS * NS_PER_MS) {
+            relay->waits_to_join = false;
+            answer_end(relay);
+        }
     } else if (leg_is_lost(&relay->decode))
         leg_give_up(&relay->decode, "has stopped to answer");
     else if (leg_is_lost(&relay->prefill) && !relay->decode.status)
