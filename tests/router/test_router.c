@@ -215,6 +215,13 @@ static void test_workers_come_and_go(void **state)
     assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 202);
     assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 404);
     AWAIT((bench_get(&bench, "GET", "/workers", out), strstr(out, "\"total\":3")));
+    /* And by number. */
+    json_t *list = json_loads(out, 0, NULL);
+    const json_t *last = json_array_get(json_object_get(list, "workers"), 0);
+    snprintf(path, sizeof(path), "/workers/%s", json_string_value(json_object_get(last, "id")));
+    json_decref(list);
+    assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 202);
+    AWAIT((bench_get(&bench, "GET", "/workers", out), strstr(out, "\"total\":2")));
     uint32_t before = atomic_load(&d0.requests);
     for (int i = 0; i < 4; i++)
         assert_int_equal(bench_ask(&bench, "/generate", BODY, NULL), 200);
