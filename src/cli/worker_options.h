@@ -176,8 +176,9 @@ struct worker_values {
                       .initial = "512", .min = 1,                                              \
                       .help = "Tokens kept free for each prompt that is on its way"),          \
         WORKER_OPTION("allow-bootstrap", OPTION_STRING, allow, .value = "CIDR,..",             \
-                      .initial = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,"        \
-                                 "169.254.0.0/16,::1/128,fc00::/7,fe80::/10",                  \
+                      .initial =                                                               \
+                          "localhost,127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,"     \
+                          "169.254.0.0/16,::1/128,fc00::/7,fe80::/10",                         \
                       .help = "Prefill workers that requests may name"),                       \
         WORKER_OPTION("no-fallback", OPTION_BOOL, no_fallback,                                 \
                       .help = "A failed hand-over is an error, not computed here")

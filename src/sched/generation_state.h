@@ -37,7 +37,12 @@ struct kv_backup;
 struct limbo;
 
 /* Something in the scheduler's inbox. */
-enum message_kind { MESSAGE_SUBMIT, MESSAGE_ABORT_RID, MESSAGE_FLUSH_CACHE };
+enum message_kind {
+    MESSAGE_SUBMIT,
+    MESSAGE_ABORT_RID,
+    MESSAGE_REFUSE_ROOM,
+    MESSAGE_FLUSH_CACHE
+};
 struct message {
     struct mpsc_node node;
     enum message_kind kind;

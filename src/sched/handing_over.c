@@ -39,19 +39,19 @@ static uint32_t deadline_ms(const struct generation *generation)
                : 1;
 }
 
-static int room_open(struct scheduler *scheduler, struct generation_state *state,
-                     struct error err)
+static int room_open(struct scheduler *scheduler, const struct handover *handover,
+                     uint32_t deadline, struct group_room **out, struct error err)
 {
-    const struct handover *handover = &state->generation->handover;
-    uint32_t deadline = deadline_ms(state->generation);
     const char *bootstrap = handover->bootstrap[0] ? handover->bootstrap : NULL;
     if (scheduler->transfer.fake)
         bootstrap = HANDOVER_FAKE;
     if (handover->kind == HANDOVER_SEND)
         return group_room_open_sender(&scheduler->group, handover->room, bootstrap, deadline,
-                                      scheduler->transfer.layerwise, &state->room, err);
-    return group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
-                                    scheduler->handing[PHASE_PREALLOC], &state->room, err);
+                                      scheduler->transfer.layerwise, out, err);
+    int rc = group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
+                                      scheduler->handing[PHASE_PREALLOC], out, err);
+    /* The address is the request's: one that we may not call is the request's mistake. */
+    return rc == BATON_EAUTH ? BATON_EINVAL : rc;
 }
 
 void handover_begin(struct scheduler *scheduler, struct generation_state *state)
@@ -63,7 +63,10 @@ void handover_begin(struct scheduler *scheduler, struct generation_state *state)
     state->phase = sends ? PHASE_BOOTSTRAP : PHASE_PREALLOC;
     state->began_ns = clock_now_ns();
     state->limbo = limbo_open(pages);
-    int rc = state->limbo ? room_open(scheduler, state, ERROR_BUFFER(text)) : BATON_ENOMEM;
+    int rc = state->limbo
+                 ? room_open(scheduler, &state->generation->handover,
+                             deadline_ms(state->generation), &state->room, ERROR_BUFFER(text))
+                 : BATON_ENOMEM;
     if (rc) {
         scheduler_fail(scheduler, state, rc, text);
         return;
@@ -75,6 +78,19 @@ void handover_begin(struct scheduler *scheduler, struct generation_state *state)
         prefill_begin(scheduler, state);
     else
         decode_begin(scheduler, state);
+}
+
+void handover_refuse(struct scheduler *scheduler, const struct handover *handover,
+                     const char *reason)
+{
+    struct group_room *room;
+    struct limbo *limbo = limbo_open(0);
+    if (!limbo || room_open(scheduler, handover, 0, &room, ERROR_NONE)) {
+        free(limbo);
+        return;
+    }
+    group_room_abort(room, reason);
+    limbo_enter_room(&scheduler->limbo, limbo, room);
 }
 
 bool handover_end(struct scheduler *scheduler, struct generation_state *state,

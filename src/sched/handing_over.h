@@ -15,6 +15,10 @@
 /* Opens the room of a generation that was submitted with one. */
 void handover_begin(struct scheduler *scheduler, struct generation_state *state);
 
+/* Opens a room only to tell the other side that nobody will come. */
+void handover_refuse(struct scheduler *scheduler, const struct handover *handover,
+                     const char *reason);
+
 /* It is over, or goes on without the room: its room is aborted unless it has ended, and its pages go
  * to limbo if somebody may still touch them. Returns whether the pages stayed with it. */
 bool handover_end(struct scheduler *scheduler, struct generation_state *state,

@@ -32,6 +32,15 @@ void limbo_enter(struct limbo **list, struct kv_books *books, struct generation_
     state->computed = 0;
 }
 
+void limbo_enter_room(struct limbo **list, struct limbo *limbo, struct group_room *room)
+{
+    limbo->room = room;
+    limbo->hold.pages = limbo->pages;
+    limbo->hold.node = PREFIX_NONE;
+    limbo->next = *list;
+    *list = limbo;
+}
+
 static void pages_return(struct limbo *limbo, struct kv_books *books)
 {
     if (limbo->quarantined)

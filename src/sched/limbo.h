@@ -22,6 +22,9 @@ struct limbo *limbo_open(uint32_t pages);
 /* The state's room and pages go into its limbo, which is added to the list. */
 void limbo_enter(struct limbo **list, struct kv_books *books, struct generation_state *state);
 
+/* A room without pages. */
+void limbo_enter_room(struct limbo **list, struct limbo *limbo, struct group_room *room);
+
 /* The worker ends: the rooms are closed as they are, and nobody will use the pages again. */
 void limbo_abandon(struct limbo **list, struct kv_books *books);
 

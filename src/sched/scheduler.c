@@ -264,6 +264,21 @@ void scheduler_abort_rid(struct scheduler *scheduler, const char *rid)
     leave_message(scheduler, &message->message);
 }
 
+void scheduler_refuse_room(struct scheduler *scheduler, const struct handover *handover,
+                           const char *reason)
+{
+    struct refusal_message *message =
+        scheduler->group.ranks ? calloc(1, sizeof(*message)) : NULL;
+    if (!message)
+        return; /* then the other side waits until it has waited long enough */
+    message->message.kind = MESSAGE_REFUSE_ROOM;
+    message->handover = *handover;
+    snprintf(message->reason, sizeof(message->reason),
+             "the %s side refused the request: %.200s",
+             handover->kind == HANDOVER_SEND ? "prefill" : "decode", reason);
+    leave_message(scheduler, &message->message);
+}
+
 void scheduler_drain(struct scheduler *scheduler)
 {
     atomic_store_explicit(&scheduler->draining, true, memory_order_release);

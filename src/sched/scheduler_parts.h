@@ -43,6 +43,12 @@ struct abort_message {
     char rid[GENERATION_RID_BYTES];
 };
 
+struct refusal_message {
+    struct message message;
+    struct handover handover;
+    char reason[256];
+};
+
 struct scheduler {
     /* Constant after open. */
     struct engine *engine;

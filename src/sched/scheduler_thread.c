@@ -198,6 +198,12 @@ static void take_message(struct scheduler *scheduler, struct message *message)
         free(abort);
         break;
     }
+    case MESSAGE_REFUSE_ROOM: {
+        struct refusal_message *refusal = (struct refusal_message *)message;
+        handover_refuse(scheduler, &refusal->handover, refusal->reason);
+        free(refusal);
+        break;
+    }
     case MESSAGE_FLUSH_CACHE: {
         struct flush_message *flush = (struct flush_message *)message;
         flush->next = scheduler->flushes;

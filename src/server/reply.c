@@ -277,6 +277,7 @@ static void reply_start(struct reply *reply)
 void reply_continue(struct reply *reply)
 {
     if (reply->error.status || !choices_open(reply)) {
+        reply_rooms_refuse(reply);
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         exchange_over(reply);
         return;
@@ -286,6 +287,7 @@ void reply_continue(struct reply *reply)
         reply->failed = true;
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);
         choices_abort(reply);
+        reply_rooms_refuse(reply);
         exchange_over(reply);
     } else if (reply->format->submitted)
         reply->format->submitted(reply);

@@ -152,6 +152,8 @@ void reply_common_read(struct reply *reply, const struct request_reader *reader)
 /* reply_rooms.c: says where choice `index` of reply->choice_count is handed over. False: refused. */
 void reply_rooms_read(struct reply *reply, const struct request_reader *reader);
 bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out);
+/* The request was refused: whoever waits in its rooms is told why. */
+void reply_rooms_refuse(struct reply *reply);
 void reply_rooms_free(struct reply_rooms *rooms);
 
 /* Sends reply->out as one event ("data: ...\n\n") and empties it. */

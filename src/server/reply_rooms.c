@@ -54,6 +54,15 @@ static void room_set(struct reply *reply, uint32_t index, struct handover *out)
         out->room -= (uint64_t)INT64_MAX;
 }
 
+/* "host:port"; false: it does not fit. */
+static bool address_write(const char *host, json_int_t port, struct handover *out)
+{
+    bool bare_v6 = strchr(host, ':') && host[0] != '[';
+    int length = snprintf(out->bootstrap, sizeof(out->bootstrap), bare_v6 ? "[%s]:%d" : "%s:%d",
+                          host, (int)port);
+    return length >= 0 && (size_t)length < sizeof(out->bootstrap);
+}
+
 static void address_set(struct reply *reply, uint32_t index, struct handover *out)
 {
     const json_t *host = field_at(reply, reply->rooms.hosts, index, "bootstrap_host");
@@ -67,14 +76,8 @@ static void address_set(struct reply *reply, uint32_t index, struct handover *ou
     else if ((port && !json_is_integer(port)) || number < 0 || number > 65535)
         request_refuse(&reply->error, 400, "bootstrap_port",
                        "\"bootstrap_port\" must be an integer from 0 to 65535");
-    else {
-        bool bare_v6 = strchr(name, ':') && name[0] != '[';
-        int length = snprintf(out->bootstrap, sizeof(out->bootstrap),
-                              bare_v6 ? "[%s]:%d" : "%s:%d", name, (int)number);
-        if (length < 0 || (size_t)length >= sizeof(out->bootstrap))
-            request_refuse(&reply->error, 400, "bootstrap_host",
-                           "\"bootstrap_host\" is too long");
-    }
+    else if (!address_write(name, number, out))
+        request_refuse(&reply->error, 400, "bootstrap_host", "\"bootstrap_host\" is too long");
 }
 
 /* The index of the prompt's first choice. */
@@ -115,4 +118,53 @@ bool reply_rooms_apply(struct reply *reply, uint32_t index, struct handover *out
         memcpy(out->bootstrap, reply->server->own_bootstrap, sizeof(out->bootstrap));
     out->kind = role == ROLE_PREFILL ? HANDOVER_SEND : HANDOVER_RECEIVE;
     return !reply->error.status;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+/* Of a field that may be a list: its value for room `index`. */
+static const json_t *value_at(const json_t *field, size_t index)
+{
+    return json_is_array(field) ? json_array_get(field, index) : field;
+}
+
+/* Room `index` of the body, if what it says is sound. */
+static bool room_read(const struct reply *reply, size_t index, struct handover *out)
+{
+    const struct reply_rooms *rooms = &reply->rooms;
+    const json_t *room = value_at(rooms->rooms, index), *port = value_at(rooms->ports, index);
+    const char *host = json_string_value(value_at(rooms->hosts, index));
+    json_int_t number = json_is_integer(port)
+                            ? json_integer_value(port)
+                            : (json_int_t)reply->server->options.bootstrap_port;
+    if (!json_is_integer(room) || json_integer_value(room) < 0)
+        return false;
+    out->room = (uint64_t)json_integer_value(room);
+    if (reply->server->role == ROLE_DECODE) {
+        out->kind = HANDOVER_RECEIVE;
+        return host && *host && address_write(host, number, out);
+    }
+    out->kind = HANDOVER_SEND;
+    memcpy(out->bootstrap, reply->server->own_bootstrap, sizeof(out->bootstrap));
+    return true;
+}
+
+void reply_rooms_refuse(struct reply *reply)
+{
+    struct scheduler *scheduler = reply->server->scheduler;
+    const json_t *rooms = reply->rooms.rooms;
+    size_t count = json_is_array(rooms) ? json_array_size(rooms) : rooms != NULL;
+    if (reply->server->role == ROLE_MIXED)
+        return;
+    for (uint32_t i = 0; i < reply->choice_count; i++) {
+        const struct handover *handover = &reply->choices[i].generation.handover;
+        if (handover->kind == HANDOVER_SEND ||
+            (handover->kind == HANDOVER_RECEIVE && handover->bootstrap[0]))
+            scheduler_refuse_room(scheduler, handover, reply->error.text);
+    }
+    for (size_t i = 0; !reply->choice_count && i < count && i < REPLY_CHOICES_MAX; i++) {
+        struct handover handover = {0};
+        if (room_read(reply, i, &handover))
+            scheduler_refuse_room(scheduler, &handover, reply->error.text);
+    }
 }

@@ -24,6 +24,7 @@ int request_status(int code)
     switch (code) {
     case BATON_EINVAL:
     case BATON_EUNSUPPORTED: return 400;
+    case BATON_EEXIST: return 409;
     case BATON_ELIMIT:
     case BATON_ESTATE:
     case BATON_EBUSY: return 503;

@@ -116,6 +116,9 @@ void receiver_requests(struct room *room, uint32_t requests)
         room->deadline_ns = now + room->deadline_ms * NS_PER_MS;
         room->match_ns = now + manager->config.match_timeout_ms * NS_PER_MS;
         room->reach_ns = now + manager->config.reach_timeout_ms * NS_PER_MS;
+        struct site *site = room->fake ? NULL : site_find(manager, room->bootstrap);
+        if (site)
+            site_want(site);
         if (room->fake) {
             snprintf(room->timeline.backend, sizeof(room->timeline.backend), "fake");
             room_advance(room, room->generation, BATON_WAITING_FOR_INPUT);

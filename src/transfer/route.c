@@ -3,7 +3,8 @@
  * ROUTE_BACKOFF_MAX_MS, for as long as a room waits: a receiver that comes before the sender has
  * registered just waits, and says nothing. After a link broke, the route reconnects by itself for a
  * while, because the other side may be in doubt about rooms whose LANDED was lost; and without end
- * while pages are in quarantine. */
+ * while pages are in quarantine. A new room does not wait for an interval that grew before it came:
+ * whoever was not there then may be back. */
 #include "route.h"
 
 #include "base/clock.h"
@@ -24,6 +25,15 @@ static uint64_t backoff_next(uint32_t *backoff_ms)
     if (*backoff_ms > ROUTE_BACKOFF_MAX_MS)
         *backoff_ms = ROUTE_BACKOFF_MAX_MS;
     return clock_now_ns() + *backoff_ms * NS_PER_MS;
+}
+
+/* The next question is asked soon, however long the interval has become. */
+static void backoff_shorten(uint32_t *backoff_ms, uint64_t *retry_ns)
+{
+    uint64_t soon = clock_now_ns() + ROUTE_BACKOFF_MIN_MS * NS_PER_MS;
+    *backoff_ms = 0;
+    if (*retry_ns > soon)
+        *retry_ns = soon;
 }
 
 /* ---- sites ---- */
@@ -67,6 +77,11 @@ static void site_on_topology(void *arg, int code, const char *text,
     if (code == BATON_AGAIN)
         return;
     LOG_INFO(route, "bootstrap %s: %s", site->address, text);
+}
+
+void site_want(struct site *site)
+{
+    backoff_shorten(&site->backoff_ms, &site->retry_ns);
 }
 
 const struct bootstrap_topology *site_topology(struct site *site)
@@ -145,6 +160,9 @@ void route_want(struct route *route, struct leg *leg)
         receiver_leg_ready(leg);
         return;
     }
+    if (!route->waiting && !route->link)
+        route->trouble[0] = 0; /* of the past; this leg's own is still to come */
+    backoff_shorten(&route->backoff_ms, &route->retry_ns);
     route_wait(route, leg);
     route_try(route);
 }

@@ -45,6 +45,7 @@ struct route {
 };
 
 struct site *site_find(struct manager *manager, const char *address);
+void site_want(struct site *site); /* for a new room: asked soon, if it is not known */
 /* Known, or NULL and it is being asked for; receiver_progress runs when it is there. */
 const struct bootstrap_topology *site_topology(struct site *site);
 

@@ -4,8 +4,12 @@ room in which they meet."""
 import concurrent.futures
 import http.client
 import random
+import signal
+import socket
+import threading
+import time
 
-from worker import Worker, wait_until
+from worker import PATIENCE, Reply, Worker, wait_until
 
 WORDS = ("river stone window garden letter winter morning engine copper island paper music "
          "harbour silver market bridge shadow lantern forest signal").split()
@@ -41,6 +45,35 @@ def outcome(reply):
         for key in ("id", "e2e_latency", "cached_tokens", "queue_time", "response_sent_to_client_ts"):
             one.get("meta_info", {}).pop(key, None)
     return found
+
+
+class Leg:
+    """A request on its way to one worker; who sent it may leave."""
+
+    def __init__(self, worker, path, body):
+        self.socket = worker.send(path, body)
+        self.reply = None
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        answer = http.client.HTTPResponse(self.socket, method="POST")
+        try:
+            answer.begin()
+            self.reply = Reply(answer.status, answer.headers, answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            self.reply = error
+        self.ended = time.monotonic()
+
+    def leave(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def wait(self, seconds=30):
+        """The reply, or the exception if there is none."""
+        self.thread.join(seconds * PATIENCE)
+        assert not self.thread.is_alive(), f"no reply within {seconds * PATIENCE} s"
+        return self.reply
 
 
 class Fleet:
@@ -95,6 +128,11 @@ class Fleet:
         assert prefill.status == 200, prefill.body
         return outcome(decode)
 
+    def legs(self, body, path="/generate", room=None):
+        """The same, with the legs in one's own hands: prefill's, decode's."""
+        body = {**body, **self.bootstrap(room)}
+        return [Leg(worker, path, body) for worker in (self.prefill, self.decode)]
+
     # ---- what must be so at the end ----
 
     def workers(self):
@@ -115,6 +153,13 @@ class Fleet:
             assert worker.post("/flush_cache?timeout=5", b"").status == 200
             wait_until(lambda: worker.metric('baton:pages{state="cached"}') == 0, 5,
                        "an empty cache")  # it is published a moment later
+
+    def kill(self, worker):
+        """kill -9; the moment of its death."""
+        worker.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        worker.wait()
+        return killed
 
     def close(self):
         for worker in (self.prefill, self.decode):

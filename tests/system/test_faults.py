@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens when a part of a fleet dies, stops, leaves or lies. After each of it: who is left
+serves, every request has ended with the right tokens or a reason, and all pages are back. The bounds are
+for what hangs; how long things take is printed (pytest -s)."""
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import time
+
+import pytest
+
+from fleet import Leg, greedy, new_room, outcome, prompt_of
+from worker import wait_until
+
+LONG = greedy(500, 4)  # seconds of prefill
+SHORT = greedy(40, 4)
+STRICT = ("--no-fallback",)
+DELAY = "faulty:tcp:delay_us=400000"  # half a second for each batch of pages
+
+
+@pytest.fixture(scope="module")
+def right(worker):
+    """What one worker says: right(body)."""
+    known = {}
+
+    def ask(body):
+        key = repr(body)
+        if key not in known:
+            reply = worker.post("/generate", body)
+            assert reply.status == 200, reply.body
+            known[key] = outcome(reply)
+        return known[key]
+
+    return ask
+
+
+def error_of(reply, status=None):
+    """The reason of a reply that is an error; it must be one."""
+    assert not isinstance(reply, Exception), repr(reply)
+    assert reply.status >= 400, reply.body
+    assert status is None or reply.status == status, (reply.status, reply.body)
+    return reply.error()["message"]
+
+
+def is_right(reply, expected):
+    assert not isinstance(reply, Exception), repr(reply)
+    assert reply.status == 200, reply.body
+    assert outcome(reply) == expected
+
+
+def metric_is(worker, name, least=1):
+    wait_until(lambda: worker.metric(name) >= least, what=name)
+
+
+def told(name, since, leg):
+    print(f"\n    {name}: {1000 * (leg.ended - since):.0f} ms", end="")
+
+
+def serves(pair, right, body=SHORT):
+    """A new request takes the whole way and all pages come back."""
+    before = pair.decode.metric("baton:handovers_total")
+    assert pair.ask("/generate", **body) == right(body)
+    assert pair.decode.metric("baton:handovers_total") == before + 1
+    pair.wait_clean()
+
+
+# ---- prefill dies --------------------------------------------------------------------------------
+
+def test_prefill_is_not_there(fleet, right):
+    pair = fleet()
+    pair.kill(pair.prefill)
+    began = time.monotonic()
+    leg = Leg(pair.decode, "/generate", {**SHORT, **pair.bootstrap()})
+    is_right(leg.wait(), right(SHORT))
+    told("computed at decode", began, leg)
+    assert pair.decode.metric("baton:recomputed_total") == 1
+    pair.wait_clean()
+    pair.start_prefill()
+    serves(pair, right)
+    assert pair.decode.metric("baton:recomputed_total") == 1
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_prefill_dies_while_it_computes(fleet, right, backend):
+    pair = fleet("--transfer-backend", backend, decode=STRICT)
+    _, decode = pair.legs(LONG)
+    metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
+    killed = pair.kill(pair.prefill)
+    reason = error_of(decode.wait())
+    told("error at decode", killed, decode)
+    assert "hand-over" in reason
+    pair.wait_clean()
+    pair.start_prefill()
+    serves(pair, right)
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_prefill_dies_while_it_sends(fleet, right, backend):
+    """It kills itself after so many bytes; decode computes the prompt itself."""
+    pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=200000",
+                          "--chunked-prefill-size", "64"))
+    body = greedy(200, 4)
+    _, decode = pair.legs(body)
+    pair.prefill.wait()
+    is_right(decode.wait(), right(body))
+    assert pair.decode.metric("baton:recomputed_total") == 1
+    pair.wait_clean()
+    pair.prefill_options = pair.prefill_options[:-4]
+    pair.start_prefill()
+    serves(pair, right)
+
+
+def test_prefill_dies_after_its_last_chunk(fleet, right):
+    pair = fleet(prefill=("--transfer-backend", DELAY), decode=("--transfer-backend", "tcp"))
+    _, decode = pair.legs(SHORT)
+    metric_is(pair.prefill, "sglang:num_prefill_inflight_queue_reqs")
+    killed = pair.kill(pair.prefill)
+    is_right(decode.wait(), right(SHORT))
+    told("computed at decode", killed, decode)
+    pair.wait_clean()
+    pair.start_prefill()
+    serves(pair, right)
+
+
+# ---- decode dies ---------------------------------------------------------------------------------
+
+def decode_dies(pair, right, prefill):
+    killed = pair.kill(pair.decode)
+    reason = error_of(prefill.wait())
+    told("error at prefill", killed, prefill)
+    assert "hand-over" in reason
+    pair.wait_clean()
+    pair.start_decode()
+    serves(pair, right)
+
+
+def test_decode_dies_while_prefill_computes(fleet, right):
+    pair = fleet()
+    prefill, _ = pair.legs(LONG)
+    metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
+    decode_dies(pair, right, prefill)
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_decode_dies_while_pages_are_sent(fleet, right, backend):
+    delay = DELAY.replace("tcp", backend)
+    pair = fleet(prefill=("--transfer-backend", delay), decode=("--transfer-backend", backend))
+    prefill, _ = pair.legs(SHORT)
+    metric_is(pair.prefill, "sglang:num_prefill_inflight_queue_reqs")
+    decode_dies(pair, right, prefill)
+
+
+def test_decode_dies_while_it_generates(fleet, right):
+    """The prefill leg has its answer already; nothing is left there."""
+    pair = fleet()
+    prefill, decode = pair.legs(greedy(40, 400))
+    assert prefill.wait().status == 200
+    metric_is(pair.decode, "sglang:num_running_reqs")
+    pair.kill(pair.decode)
+    assert isinstance(decode.wait(), Exception)
+    pair.wait_clean()
+    pair.start_decode()
+    serves(pair, right)
+
+
+# ---- one of them is silent -----------------------------------------------------------------------
+
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL], ids=["continues", "dies"])
+def test_prefill_stops_while_it_sends(fleet, right, end):
+    """It may write into decode's memory when it goes on (shm): the pages stay out of use until then,
+    and the prompt is computed in others."""
+    pair = fleet(prefill=("--transfer-backend", "faulty:shm:stop_after=200000",
+                          "--chunked-prefill-size", "64"))
+    body = greedy(200, 4)
+    began = time.monotonic()
+    prefill, decode = pair.legs(body)
+    is_right(decode.wait(60), right(body))
+    told("computed at decode", began, decode)
+    held = pair.decode.metrics()
+    assert held["baton:limbo_rooms"] == 1
+    assert held['baton:pages{state="quarantined"}'] >= 200 // 16
+    # Without the hand-over, decode serves on.
+    other = greedy(30, 4)
+    is_right(pair.decode.post("/generate", other), right(other))
+    assert pair.decode.metric('baton:pages{state="quarantined"}') > 0
+    pair.prefill.signal(end)
+    if end == signal.SIGKILL:
+        pair.prefill.wait()
+        assert isinstance(prefill.wait(), Exception)
+        pair.prefill_options = pair.prefill_options[:-4]
+        pair.start_prefill()
+    else:
+        error_of(prefill.wait())
+    pair.wait_clean()
+    serves(pair, right)
+
+
+def test_decode_stops_for_a_while(fleet, right):
+    pair = fleet(prefill=("--transfer-backend", DELAY), decode=("--transfer-backend", "tcp"))
+    prefill, decode = pair.legs(SHORT)
+    metric_is(pair.prefill, "sglang:num_prefill_inflight_queue_reqs")
+    pair.decode.signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    error_of(prefill.wait(60))
+    told("error at prefill", stopped, prefill)
+    pair.decode.signal(signal.SIGCONT)
+    is_right(decode.wait(), right(SHORT))  # computed there
+    pair.wait_clean()
+    serves(pair, right)
+
+
+# ---- clients leave -------------------------------------------------------------------------------
+
+STAGES = {  # where it is seen that a request is there
+    "computing": (LONG, (), "decode", "sglang:num_decode_transfer_queue_reqs"),
+    "sending": (SHORT, ("--transfer-backend", DELAY), "prefill",
+                "sglang:num_prefill_inflight_queue_reqs"),
+    "generating": (greedy(40, 400), (), "decode", "sglang:num_running_reqs"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_clients_leave(fleet, right, stage):
+    """Both legs, then each by itself. Who stays has an end."""
+    body, options, where, name = STAGES[stage]
+    pair = fleet("--transfer-backend", "tcp", prefill=options)
+    for who in ("both", "prefill", "decode"):
+        prefill, decode = pair.legs(body)
+        metric_is(getattr(pair, where), name)
+        if who in ("both", "prefill"):
+            prefill.leave()
+        if who in ("both", "decode"):
+            decode.leave()
+        left = time.monotonic()
+        if who == "prefill" and stage != "generating":
+            is_right(decode.wait(), right(body))  # computed at decode
+        elif who == "decode" and stage != "generating":
+            error_of(prefill.wait())
+            told(f"error at prefill, {stage}", left, prefill)
+        elif who == "prefill":
+            decode.leave()
+        pair.wait_clean()
+    serves(pair, right)
+
+
+def test_clients_leave_before_anything_happens(fleet, right):
+    pair = fleet()
+    for _ in range(5):
+        for leg in pair.legs(SHORT):
+            leg.leave()
+        pair.legs(SHORT)[0].leave()
+        pair.legs(SHORT)[1].leave()
+    pair.wait_clean()
+    serves(pair, right)
+
+
+# ---- too much, too long --------------------------------------------------------------------------
+
+def test_decode_has_few_pages(fleet, right):
+    """100 requests at once where a handful fits: all wait for their turn, none is wrong."""
+    pair = fleet(decode=("--max-total-tokens", "512", "--num-reserved-decode-tokens", "16"))
+    bodies = [greedy(10 + i % 40, 1 + i % 6, seed=i % 7) for i in range(100)]
+    expected = [right(body) for body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        got = list(pool.map(lambda body: pair.pair("/generate", body), bodies))
+    for (prefill, decode), one in zip(got, expected):
+        is_right(decode, one)
+        assert prefill.status == 200
+    assert pair.decode.metric("sglang:num_transfer_failed_reqs_total") == 0
+    pair.wait_clean()
+
+
+def test_prefill_has_few_pages(fleet, right):
+    pair = fleet(prefill=("--max-total-tokens", "512"))
+    bodies = [greedy(20 + i % 60, 2, seed=i % 7) for i in range(40)]
+    expected = [right(body) for body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        got = list(pool.map(lambda body: pair.pair("/generate", body), bodies))
+    for (prefill, decode), one in zip(got, expected):
+        is_right(decode, one)
+        assert prefill.status == 200
+    pair.wait_clean()
+
+
+@pytest.mark.parametrize("small", ["prefill", "decode"])
+def test_prompt_is_too_long_for_one_side(fleet, right, small):
+    """The side with room must not wait for the other: it is told."""
+    pair = fleet(**{small: ("--max-total-tokens", "64")}, decode=STRICT) if small == "prefill" \
+        else fleet(decode=("--max-total-tokens", "64", *STRICT))
+    body = greedy(100, 2)
+    began = time.monotonic()
+    prefill, decode = pair.legs(body)
+    refused, other = (prefill, decode) if small == "prefill" else (decode, prefill)
+    assert "tokens" in error_of(refused.wait(), 400)
+    reason = error_of(other.wait())
+    told(f"told by {small}", began, other)
+    assert "hand-over" in reason and "refused" in reason
+    serves(pair, right, greedy(30, 2))
+
+
+# ---- rooms ---------------------------------------------------------------------------------------
+
+def test_room_in_use(fleet, right):
+    pair = fleet()
+    room = new_room()
+    first = pair.legs(LONG, room=room)
+    metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
+    for leg in pair.legs(SHORT, room=room):
+        assert str(room) in error_of(leg.wait(), 409)
+    prefill, decode = (leg.wait() for leg in first)
+    assert prefill.status == 200
+    is_right(decode, right(LONG))
+    pair.wait_clean()
+    # It is free again.
+    assert pair.ask("/generate", room=room, **SHORT) == right(SHORT)
+    pair.wait_clean()
+
+
+def test_room_that_one_side_knows(fleet, right):
+    pair = fleet(decode=STRICT)
+    began = time.monotonic()
+    alone = [Leg(worker, "/generate", {**SHORT, **pair.bootstrap()})
+             for worker in (pair.prefill, pair.decode)]
+    for leg, role in zip(alone, ("prefill", "decode")):
+        assert "room" in error_of(leg.wait())
+        told(f"alone at {role}", began, leg)
+    pair.wait_clean()
+    serves(pair, right)
+
+
+def test_bootstrap_that_is_not_allowed(fleet, right):
+    pair = fleet(decode=("--allow-bootstrap", "127.0.0.1/32"))
+    for host in ("8.8.8.8", "127.0.0.2", "example.com", "no such host", "[::1]:1"):
+        began = time.monotonic()
+        leg = Leg(pair.decode, "/generate", {**SHORT, **pair.bootstrap(),
+                                             "bootstrap_host": host})
+        assert "bootstrap" in error_of(leg.wait(), 400)
+        told(host, began, leg)
+    serves(pair, right)
+
+
+def test_localhost_is_allowed(fleet, right):
+    pair = fleet(decode=STRICT)
+    legs = [Leg(worker, "/generate", {**SHORT, **pair.bootstrap(room), "bootstrap_host": "localhost"})
+            for room in [new_room()] for worker in (pair.prefill, pair.decode)]
+    assert legs[0].wait().status == 200
+    is_right(legs[1].wait(), right(SHORT))
+    pair.wait_clean()
+
+
+def test_request_without_room(fleet, right):
+    pair = fleet()
+    assert "bootstrap_room" in error_of(pair.prefill.post("/generate", SHORT), 400)
+    is_right(pair.decode.post("/generate", SHORT), right(SHORT))
+    for wrong in ({"bootstrap_room": "7"}, {"bootstrap_room": -1}, {"bootstrap_room": 1.5},
+                  {"bootstrap_room": [1, 2]}, {"bootstrap_port": 70000}, {"bootstrap_port": "x"},
+                  {"bootstrap_host": ""}, {"bootstrap_host": 5}):
+        error_of(pair.decode.post("/generate", {**SHORT, **pair.bootstrap(), **wrong}), 400)
+    pair.wait_clean()
+
+
+# ---- strangers -----------------------------------------------------------------------------------
+
+def test_another_model(fleet, right, model, tmp_path):
+    """The same shape with other weights: refused by name, nothing is generated from it."""
+    other = tmp_path / "other.gguf"
+    shutil.copyfile(model, other)
+    with open(other, "r+b") as file:
+        file.seek(-64, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-64, os.SEEK_END)
+        file.write(bytes([byte[0] ^ 1]))
+    pair = fleet(decode=STRICT, decode_model=str(other))
+    prefill, decode = pair.legs(SHORT)
+    assert "fingerprint" in error_of(decode.wait())
+    error_of(prefill.wait())
+    pair.wait_clean()
+
+
+def listening(worker):
+    """The TCP ports on which a process listens."""
+    sockets = set()
+    for entry in pathlib.Path(f"/proc/{worker.process.pid}/fd").iterdir():
+        target = os.readlink(entry)
+        if target.startswith("socket:["):
+            sockets.add(target[8:-1])
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{worker.process.pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in sockets:
+                ports.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+def test_garbage_on_every_port(fleet, right):
+    pair = fleet()
+    serves(pair, right)
+    ports = [(worker, port) for worker in (pair.prefill, pair.decode)
+             for port in listening(worker)]
+    assert len(ports) >= 5  # two of HTTP, two of links, the bootstrap server's
+    for garbage in (b"\0" * 4096, b"\xff" * 4096, os.urandom(20000), b"GET / HTTP/1.1\r\n\r\n",
+                    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"x"):
+        for worker, port in ports:
+            with socket.create_connection(("127.0.0.1", port), 10) as stranger:
+                try:
+                    stranger.sendall(garbage)
+                except OSError:
+                    pass  # it had heard enough
+    serves(pair, right)
+
+
+@pytest.mark.parametrize("fault", ["loss=30", "truncate=30"])
+def test_bytes_get_lost(fleet, right, fault):
+    """A medium that says that all is well: the sums over the pages do not."""
+    pair = fleet("--verify-transfer", prefill=("--transfer-backend", f"faulty:shm:{fault}"))
+    body = greedy(200, 4)
+    is_right(pair.legs(body)[1].wait(), right(body))
+    assert pair.decode.metric("baton:recomputed_total") == 1
+    pair.wait_clean()
