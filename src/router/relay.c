@@ -116,6 +116,8 @@ static void failure_blame(struct leg *leg, const struct http_result *result)
     if (result->outcome == HTTP_OUTCOME_DONE &&
         (result->status < 500 || result->status == 503)) {
         upstream_answered(upstream);
+        if (result->status == 503)
+            upstream_rests(upstream);
         return;
     }
     if (result->outcome == HTTP_OUTCOME_UNREACHABLE) {
@@ -128,8 +130,8 @@ static void failure_blame(struct leg *leg, const struct http_result *result)
 }
 
 /* A worker that answers badly costs one of the request's retries, and so does one that lets it wait. One
- * that is not there any more, or has just died, has its own bound: when a machine is lost a request
- * may well meet two of them. */
+ * that is not there any more, has just died, or is starting again (503) has its own bound: when a machine
+ * is lost a request may well meet two of them. */
 static bool failure_is_retryable(struct relay *relay, const struct http_result *result)
 {
     const struct router_options *options = &relay->loop->router->options;
@@ -139,6 +141,8 @@ static bool failure_is_retryable(struct relay *relay, const struct http_result *
     switch (result->outcome) {
     case HTTP_OUTCOME_MEMORY: return false;
     case HTTP_OUTCOME_DONE:
+        if (result->status == 503)
+            return relay->losses++ < LOSSES_MAX;
         return status_is_ours(result->status) && relay->refusals++ < options->retries;
     /* A connection that did not come about in time is worth another try; a whole wait is not. */
     case HTTP_OUTCOME_TIMEOUT:
