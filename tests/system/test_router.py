@@ -99,6 +99,18 @@ def test_token_ids_and_batches_are_what_serve_says(fleet, worker):
             [(one["text"], one["output_ids"]) for one in theirs]
 
 
+def test_logprobs_of_the_prompt_are_what_serve_says(fleet, worker):
+    for more in ({"text": STORY, "logprob_start_len": 0}, {"text": STORY, "logprob_start_len": 150},
+                 {"text": [STORY, "Short."], "logprob_start_len": 0, "top_logprobs_num": 2}):
+        body = {"sampling_params": {"temperature": 0, "max_new_tokens": 3}, "return_logprob": True, **more}
+        mine, theirs = fleet.ask("/generate", **body), worker.ask("/generate", **body)
+        if not isinstance(mine, list):
+            mine, theirs = [mine], [theirs]
+        for one, other in zip(mine, theirs, strict=True):
+            for name in ("input_token_logprobs", "input_top_logprobs", "output_token_logprobs"):
+                assert one["meta_info"].get(name) == other["meta_info"].get(name), name
+
+
 def test_many_at_once_are_what_serve_says(fleet, worker):
     prompts = [f"{i}. " + STORY[: 50 * i] for i in range(12)]
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
