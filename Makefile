@@ -5,9 +5,9 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 BENCH ?= --peers
-export JOBS FUZZ_SECONDS WERROR SLOW
+export FLEET JOBS FUZZ_SECONDS WERROR SLOW
 
-.PHONY: all deps run demo test test-rdma asan tsan fuzz bench install format clean help
+.PHONY: all deps run demo test test-rdma test-fleet asan tsan fuzz bench install format clean help
 
 all: deps ## dependencies, then build/release/baton and build/release/libbaton.so (the default)
 	scripts/build.sh release
@@ -26,6 +26,9 @@ test: deps ## everything, in minutes: tests, sanitizers, Python, proof (SLOW=1: 
 
 test-rdma: all ## RDMA in virtual machines, at length: both kernels, loss, rails, two machines
 	tests/rdma/run.sh full
+
+test-fleet: deps ## prefill and decode at length: 200 prompts for each fleet, every fault (FLEET=200)
+	scripts/test.sh fleet
 
 asan: deps ## every C test with AddressSanitizer and UndefinedBehaviorSanitizer
 	EVERY=1 scripts/test.sh asan
@@ -51,4 +54,4 @@ clean: ## remove everything that was built
 	rm -rf build
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -8,6 +8,8 @@
 #   tsan     unit and conformance with ThreadSanitizer
 #   python   the Python interface, with the library of the release build
 #   system   the release build's worker, serving the default model: its API, faults, its end
+#   fleet    prefill and decode workers at length: 200 prompts for each fleet, every fault; only
+#            when it is named (make test-fleet)
 #   proof    the model of the protocol, checked by spin
 #
 # usage: scripts/test.sh [STAGE ...]     all of them when none is named
@@ -92,6 +94,15 @@ test_system() {
         build/venv/bin/python -m pytest tests/system -q -p no:cacheprovider
 }
 
+test_fleet() {
+    build release
+    scripts/python-venv.sh
+    scripts/get-default-model.sh >/dev/null
+    BATON_FLEET=${FLEET:-200} PYTHONDONTWRITEBYTECODE=1 timeout 7200 build/venv/bin/python -m pytest \
+        tests/system/test_disaggregated.py tests/system/test_faults.py \
+        tests/system/test_sglang_router.py -q -p no:cacheprovider
+}
+
 test_proof() {
     timeout 600 proof/run.sh
 }
@@ -104,8 +115,9 @@ for stage in "${stages[@]}"; do
     began=$SECONDS
     verdict=passed
     # In a shell of its own, so that set -e ends the stage at its first failure.
-    bash -euo pipefail -c "$(declare -p chosen; declare -f build build_chosen sanitize test_release test_asan test_tsan \
-        test_python test_system test_proof); jobs=$jobs; test_$stage" || verdict="FAILED ($?)"
+    bash -euo pipefail -c "$(declare -p chosen; declare -f build build_chosen sanitize test_release \
+        test_asan test_tsan test_python test_system test_fleet test_proof); jobs=$jobs; test_$stage" ||
+        verdict="FAILED ($?)"
     [ "$verdict" = passed ] || failed=1
     table+=("$(printf '%-8s %-12s %4d s' "$stage" "$verdict" $((SECONDS - began)))")
 done

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefill here, decode there: the same bytes as from one worker, whatever carries the pages, however the
-prompts are cut and whatever each side has cached. A few prompts for each fleet; BATON_FLEET=200 (`make
-test-fleet`) takes that many, and all the fleets."""
+prompts are cut and whatever each side has cached. A few prompts for a few fleets; `make test-fleet`
+takes 200, and all the fleets."""
 import concurrent.futures
-import os
 import random
 
 import pytest
 
-from fleet import Fleet, greedy, outcome, prompt_of
+from fleet import COUNT, greedy, outcome, prompt_of
 
-COUNT = int(os.environ.get("BATON_FLEET", "0"))
 CHUNK = "--chunked-prefill-size"
 # name: options of both, of prefill, of decode. Those with a star are in `make test`.
 FLEETS = {

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from fleet import Leg, greedy, new_room, outcome, prompt_of
+from fleet import Leg, at_length, greedy, new_room, outcome, prompt_of
 from worker import wait_until
 
 LONG = greedy(500, 4)  # seconds of prefill
@@ -83,6 +83,7 @@ def test_prefill_is_not_there(fleet, right):
     assert pair.decode.metric("baton:recomputed_total") == 1
 
 
+@at_length
 @pytest.mark.parametrize("backend", ["shm", "tcp"])
 def test_prefill_dies_while_it_computes(fleet, right, backend):
     pair = fleet("--transfer-backend", backend, decode=STRICT)
@@ -97,7 +98,7 @@ def test_prefill_dies_while_it_computes(fleet, right, backend):
     serves(pair, right)
 
 
-@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("backend", ["shm", pytest.param("tcp", marks=at_length)])
 def test_prefill_dies_while_it_sends(fleet, right, backend):
     """It kills itself after so many bytes; decode computes the prompt itself."""
     pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=200000",
@@ -137,6 +138,7 @@ def decode_dies(pair, right, prefill):
     serves(pair, right)
 
 
+@at_length
 def test_decode_dies_while_prefill_computes(fleet, right):
     pair = fleet()
     prefill, _ = pair.legs(LONG)
@@ -144,7 +146,7 @@ def test_decode_dies_while_prefill_computes(fleet, right):
     decode_dies(pair, right, prefill)
 
 
-@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("backend", [pytest.param("shm", marks=at_length), "tcp"])
 def test_decode_dies_while_pages_are_sent(fleet, right, backend):
     delay = DELAY.replace("tcp", backend)
     pair = fleet(prefill=("--transfer-backend", delay), decode=("--transfer-backend", backend))
@@ -153,6 +155,7 @@ def test_decode_dies_while_pages_are_sent(fleet, right, backend):
     decode_dies(pair, right, prefill)
 
 
+@at_length
 def test_decode_dies_while_it_generates(fleet, right):
     """The prefill leg has its answer already; nothing is left there."""
     pair = fleet()
@@ -168,6 +171,7 @@ def test_decode_dies_while_it_generates(fleet, right):
 
 # ---- one of them is silent -----------------------------------------------------------------------
 
+@at_length
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL], ids=["continues", "dies"])
 def test_prefill_stops_while_it_sends(fleet, right, end):
     """It may write into decode's memory when it goes on (shm): the pages stay out of use until then,
@@ -198,6 +202,7 @@ def test_prefill_stops_while_it_sends(fleet, right, end):
     serves(pair, right)
 
 
+@at_length
 def test_decode_stops_for_a_while(fleet, right):
     pair = fleet(prefill=("--transfer-backend", DELAY), decode=("--transfer-backend", "tcp"))
     prefill, decode = pair.legs(SHORT)
@@ -222,7 +227,8 @@ STAGES = {  # where it is seen that a request is there
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [pytest.param("computing", marks=at_length), "sending",
+                                   pytest.param("generating", marks=at_length)])
 def test_clients_leave(fleet, right, stage):
     """Both legs, then each by itself. Who stays has an end."""
     body, options, where, name = STAGES[stage]
@@ -273,6 +279,7 @@ def test_decode_has_few_pages(fleet, right):
     pair.wait_clean()
 
 
+@at_length
 def test_prefill_has_few_pages(fleet, right):
     pair = fleet(prefill=("--max-total-tokens", "512"))
     bodies = [greedy(20 + i % 60, 2, seed=i % 7) for i in range(40)]
@@ -285,11 +292,12 @@ def test_prefill_has_few_pages(fleet, right):
     pair.wait_clean()
 
 
-@pytest.mark.parametrize("small", ["prefill", "decode"])
+@pytest.mark.parametrize("small", [pytest.param("prefill", marks=at_length), "decode"])
 def test_prompt_is_too_long_for_one_side(fleet, right, small):
     """The side with room must not wait for the other: it is told."""
-    pair = fleet(**{small: ("--max-total-tokens", "64")}, decode=STRICT) if small == "prefill" \
-        else fleet(decode=("--max-total-tokens", "64", *STRICT))
+    few = ("--max-total-tokens", "64")
+    pair = fleet(prefill=few if small == "prefill" else (),
+                 decode=(*STRICT, *(few if small == "decode" else ())))
     body = greedy(100, 2)
     began = time.monotonic()
     prefill, decode = pair.legs(body)
@@ -319,6 +327,7 @@ def test_room_in_use(fleet, right):
     pair.wait_clean()
 
 
+@at_length
 def test_room_that_one_side_knows(fleet, right):
     pair = fleet(decode=STRICT)
     began = time.monotonic()
@@ -342,6 +351,7 @@ def test_bootstrap_that_is_not_allowed(fleet, right):
     serves(pair, right)
 
 
+@at_length
 def test_localhost_is_allowed(fleet, right):
     pair = fleet(decode=STRICT)
     legs = [Leg(worker, "/generate", {**SHORT, **pair.bootstrap(room), "bootstrap_host": "localhost"})
@@ -413,6 +423,7 @@ def test_garbage_on_every_port(fleet, right):
     serves(pair, right)
 
 
+@at_length
 @pytest.mark.parametrize("fault", ["loss=30", "truncate=30"])
 def test_bytes_get_lost(fleet, right, fault):
     """A medium that says that all is well: the sums over the pages do not."""

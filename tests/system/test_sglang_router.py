@@ -12,11 +12,10 @@ import tempfile
 
 import pytest
 
-from fleet import Fleet, greedy, outcome, prompt_of
+from fleet import Fleet, at_length, greedy, outcome, prompt_of
 from worker import PATIENCE, Reply, events, running, wait_until
 
 VERSION = "0.3.2"
-POLICIES = ["random", "round_robin", "cache_aware", "power_of_two"]
 
 
 def version():
@@ -134,7 +133,9 @@ def reference(baton, model):
         yield one
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [pytest.param("random", marks=at_length), "cache_aware",
+                                    pytest.param("round_robin", marks=at_length),
+                                    pytest.param("power_of_two", marks=at_length)])
 def test_policies(pair, router, reference, policy):
     front = router(pair, "--policy", policy)
     before = pair.decode.metric("baton:handovers_total")
@@ -182,6 +183,7 @@ def test_batches_n_and_logprobs(pair, router, reference):
     pair.wait_clean()
 
 
+@at_length
 def test_its_own_questions(pair, router):
     """What it asks workers on behalf of others."""
     front = router(pair)
@@ -203,7 +205,7 @@ def test_bad_requests_are_not_retried(pair, router):
     pair.wait_clean()
 
 
-@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize("role", ["prefill", pytest.param("decode", marks=at_length)])
 def test_worker_is_killed_and_restarted(fleet, router, reference, role):
     pair = fleet()
     front = router(pair, "--policy", "round_robin", "--health-check-interval-secs", "1",
