@@ -73,7 +73,7 @@ PYTHON
     python3 -c '
 import json, sys
 rows = [json.loads(line) for line in sys.stdin]
-assert len(rows) == 8, rows
+assert len(rows) == 12, rows
 for row in rows:
     for name in ("layer_ratio", "head_ratio", "paired_ratio", "per_layer_seconds"):
         assert row[name] > 0, row'

@@ -179,6 +179,12 @@ static void victim_dies(bool prefill)
     *worker = NULL;
 }
 
+/* What is committed to a stopped process must fit into the buffers of its sockets. */
+static uint32_t stage_pages(enum stage stage)
+{
+    return stage == STAGE_COMMITTED ? 1 : 8;
+}
+
 /* Prefill dies; what the receiver's room of `stage` has become is returned. */
 static struct fleet_reply kill_prefill_at(enum stage stage, uint64_t room)
 {
@@ -191,13 +197,13 @@ static struct fleet_reply kill_prefill_at(enum stage stage, uint64_t room)
         fleet_room_wait(crew.decode, false, room, BATON_WAITING_FOR_INPUT);
     if (stage >= STAGE_GRANTED) {
         sender_open(room);
-        receiver_grant(room, 0, 8);
+        receiver_grant(room, 0, stage_pages(stage));
         fleet_room_wait(crew.prefill, true, room, BATON_WAITING_FOR_INPUT);
     }
     if (stage >= STAGE_TRANSFERRING) {
         if (stage == STAGE_COMMITTED)
             fleet_signal(crew.decode, SIGSTOP);
-        sender_send(room, 0, 8);
+        sender_send(room, 0, stage_pages(stage));
         fleet_room_wait(crew.prefill, true, room, BATON_TRANSFERRING);
         if (stage == STAGE_TRANSFERRING && crew.reads)
             fleet_room_wait(crew.decode, false, room, BATON_TRANSFERRING);
@@ -255,13 +261,13 @@ static struct fleet_reply kill_decode_at(enum stage stage, uint64_t room)
         hand_over(300 + stage);
     }
     if (stage >= STAGE_GRANTED) {
-        receiver_grant(room, 0, 8);
+        receiver_grant(room, 0, stage_pages(stage));
         fleet_room_wait(crew.prefill, true, room, BATON_WAITING_FOR_INPUT);
     }
     if (stage >= STAGE_TRANSFERRING) {
         if (stage == STAGE_COMMITTED)
             fleet_signal(crew.decode, SIGSTOP);
-        sender_send(room, 0, 8);
+        sender_send(room, 0, stage_pages(stage));
         fleet_room_wait(crew.prefill, true, room, BATON_TRANSFERRING);
     }
     if (stage == STAGE_COMMITTED)
