@@ -6,11 +6,16 @@ rounds, the ratio, and what the processor itself can do (baton bench engine meas
 llama.cpp reads its best format, Q4_0 (it repacks it for the matrix instructions), with flash
 attention, which is its faster way here; Baton reads the default Q4_1 file. run_llama.sh runs this.
 
+On a machine that others use too, --shared compares one thread each by the processor's time, which
+does not depend on what else runs; how well two threads work together is then left out.
+
 usage: llama_speed.py MODEL.Q4_1.gguf MODEL.Q4_0.gguf --baton PROGRAM --llama FOLDER [--rounds N]
+       [--shared]
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 
@@ -35,10 +40,31 @@ def llama_round(folder, model, threads):
     return rates | {"prompts": row["speed_pp"], "streams": row["speed_tg"]}
 
 
-def baton_round(program, model, threads, limits):
-    command = [program, "bench", "engine", model, "--threads", str(threads), "--repetitions", "1",
-               "--json"] + ([] if limits else ["--no-limits"])
-    return json.loads(lines_of(*command))
+def cpu_seconds(*command):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    lines_of(*command)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def llama_round_shared(folder, model):
+    """More work minus less work: what is left is the work alone."""
+    def bench(prompt, generate, times):
+        return cpu_seconds(f"{folder}/llama-bench", "-m", model, "-p", str(prompt), "-n",
+                           str(generate), "-t", "1", "-r", str(times), "-fa", "1")
+
+    def batched(prompt, generate):
+        return cpu_seconds(f"{folder}/llama-batched-bench", "-m", model, "-npp", str(prompt), "-ntg",
+                           str(generate), "-npl", "8", "-t", "1", "-tb", "1", "-c", "4096", "-fa", "1")
+
+    return {"prompt": 2 * 512 / (bench(512, 0, 3) - bench(512, 0, 1)),
+            "generation": 2 * 128 / (bench(0, 128, 3) - bench(0, 128, 1)),
+            "prompts": 8 * 128 / (batched(129, 1) - batched(1, 1)),
+            "streams": 8 * 128 / (batched(128, 129) - batched(128, 1))}
+
+
+def baton_round(program, model, threads, shared):
+    return json.loads(lines_of(program, "bench", "engine", model, "--threads", str(threads),
+                               "--repetitions", "1", "--json", *(["--cpu-time", "--no-limits"] if shared else [])))
 
 
 def main():
@@ -49,29 +75,37 @@ def main():
     parser.add_argument("--llama", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--json", help="write all rounds there")
     arguments = parser.parse_args()
     ours, theirs = [], []
+    if arguments.shared:
+        arguments.threads = 1
     for _ in range(arguments.rounds):
-        theirs.append(llama_round(arguments.llama, arguments.best, arguments.threads))
-        ours.append(baton_round(arguments.baton, arguments.model, arguments.threads, True))
+        theirs.append(llama_round_shared(arguments.llama, arguments.best) if arguments.shared else
+                      llama_round(arguments.llama, arguments.best, arguments.threads))
+        ours.append(baton_round(arguments.baton, arguments.model, arguments.threads,
+                                arguments.shared))
     median = {name: statistics.median(row[name] for row in ours)
               for name in ours[0] if isinstance(ours[0][name], (int, float))}
-    print(f"{arguments.threads} threads, {arguments.rounds} rounds in turn, medians (best), tokens/s; "
+    print(f"{arguments.threads} threads, {arguments.rounds} rounds in turn, medians (best), tokens "
+          f"{'a second of processor time' if arguments.shared else 'a second'}; "
           f"kernels {ours[0]['kernels']}")
     print(f"{'':24s}{'baton Q4_1':>18s}{'llama.cpp Q4_0':>18s}{'ratio':>7s}{'of bests':>9s}"
-          f"{'wanted':>8s}{'limit':>8s}{'share':>7s}")
+          f"{'wanted':>8s}" + ("" if arguments.shared else f"{'limit':>8s}{'share':>7s}"))
     for title, name, wanted in ROWS:
         mine, his = ([row[key] for row in rows] for rows, key in ((ours, f"{name}_rate"),
                                                                   (theirs, name)))
-        limit = median["generation_limit" if name == "generation" else "prompt_limit"]
+        limit = median.get("generation_limit" if name == "generation" else "prompt_limit")
         print(f"{title:24s}{statistics.median(mine):10.0f} ({max(mine):5.0f})"
               f"{statistics.median(his):10.0f} ({max(his):5.0f})"
               f"{statistics.median(mine) / statistics.median(his):7.2f}{max(mine) / max(his):9.2f}"
-              f"{f'{wanted:.1f}' if wanted else '':>8s}{limit:8.0f}"
-              f"{100 * statistics.median(mine) / limit:6.0f}%")
-    print(f"limits: integer matrix products {median['integer_gops_each']:.0f} GOP/s a core, reading "
-          f"memory {median['read_gbps_one']:.1f} GB/s one core, {median['read_gbps_all']:.1f} together")
+              f"{f'{wanted:.1f}' if wanted else '':>8s}"
+              + (f"{limit:8.0f}{100 * statistics.median(mine) / limit:6.0f}%" if limit else ""))
+    if not arguments.shared:  # they are measured by the clock
+        print(f"limits: integer matrix products {median['integer_gops_each']:.0f} GOP/s a core, "
+              f"reading memory {median['read_gbps_one']:.1f} GB/s one core, "
+              f"{median['read_gbps_all']:.1f} together")
     print(f"baton: opened in {median['open_seconds']:.2f} s, first token after "
           f"{median['first_token_seconds']:.2f} s, resident without the pool "
           f"{median['resident_bytes'] / median['weights_bytes']:.2f} of the weights")

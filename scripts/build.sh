@@ -10,4 +10,5 @@ shift
 werror=OFF
 [ "${WERROR:-0}" = 1 ] && werror=ON
 cmake --preset "$preset" -DBATON_WERROR=$werror "$@" >/dev/null
+[ "${CONFIGURE_ONLY:-0}" = 1 ] && exit 0
 cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}"

@@ -11,5 +11,5 @@ baton=build/release/baton
 
 model=$(scripts/get-default-model.sh)
 set -- --ask "Why is the sky blue? Answer in two sentences." "$@"
-echo "\$ $baton up ${model/#$HOME/\~} $(printf ' %q' "$@")"
+echo "\$ $baton up ${model/#$HOME/\~} $(printf '%q ' "$@")"
 exec $baton up "$model" "$@"

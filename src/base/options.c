@@ -550,6 +550,8 @@ void options_man_text(const char *text, FILE *out)
             fputs("\\-", out);
         else
             fputc(*text, out);
+        if (*text == ',' && text[1] > ' ')
+            fputs("\\:", out); /* a long list may be broken here */
         line_start = *text == '\n';
     }
 }

@@ -195,6 +195,7 @@ static int man_main(int argc, char **argv)
     if (!cli_parse(&man_command, argc, argv, NULL, &status))
         return status;
     printf(".TH BATON 1 \"\" \"baton %s\" \"User Commands\"\n", baton_version());
+    puts(".ad l"); /* lists without blanks cannot be stretched */
     puts(".SH NAME\nbaton \\- serve language models, prefill and decode apart");
     puts(".SH SYNOPSIS\n.B baton\n.I COMMAND\n.RI [ OPTION ]...");
     puts(".SH DESCRIPTION\nServes language models by HTTP (serve), answers in the terminal "

@@ -50,8 +50,9 @@ static const struct option options[] = {
                   .max = 64, .help = "Event loops"),
     ROUTER_OPTION("retries", OPTION_U32, retries, .aliases = "retry-max-retries", .value = "N",
                   .initial = "1", .max = 16,
-                  .help = "How often a request goes to other workers when its workers fail "
-                          "before the client has seen anything"),
+                  .help = "How often a request goes to other workers after a bad answer, while "
+                          "the client has seen nothing; 0: not after the loss of a worker "
+                          "either"),
     ROUTER_OPTION("max-in-flight", OPTION_U32, max_in_flight,
                   .aliases = "max-concurrent-requests", .value = "N", .initial = "4096",
                   .min = 1, .help = "Requests at a time; more are refused with 429"),

@@ -22,7 +22,8 @@ static const struct option prefill_options[] = {WORKER_MODEL_OPTIONS, WORKER_SER
                                                 WORKER_TRANSFER_OPTIONS,
                                                 WORKER_PREFILL_OPTIONS};
 static const struct option decode_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS,
-                                               WORKER_TRANSFER_OPTIONS, WORKER_DECODE_OPTIONS};
+                                               WORKER_TRANSFER_OPTIONS, WORKER_DECODE_OPTIONS,
+                                               WORKER_DECODE_FIRST_OPTIONS};
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 const struct command serve_command = {

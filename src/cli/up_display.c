@@ -60,8 +60,10 @@ void display_draw(struct display *display)
     if (display->drawn)
         fprintf(stderr, "\033[%uA", display->drawn);
     display->drawn = display->fleet->count;
+    fputs("\033[?7l", stderr); /* a line that wraps on a narrow terminal would count as two */
     for (uint32_t i = 0; i < display->fleet->count; i++)
         child_draw(&display->fleet->children[i]);
+    fputs("\033[?7h", stderr);
     fflush(stderr);
 }
 

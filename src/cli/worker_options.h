@@ -160,15 +160,18 @@ struct worker_values {
         WORKER_OPTION("no-optimistic", OPTION_BOOL, no_optimistic,                            \
                       .help = "Nothing is computed before decode has pages for it")
 
+/* Of a decode worker that finds prefill workers itself. */
+#define WORKER_DECODE_FIRST_OPTIONS                                                       \
+    WORKER_OPTION("prefill", OPTION_REPEATED, prefill_urls, .value = "URL",               \
+                  .help = "Prefill workers to ask when a request names none"),            \
+        WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY", \
+                      .initial = "round_robin", .choices = "round_robin|prefix",          \
+                      .help = "Which of them: in turn, or by the prompt's beginning")
+
 #define WORKER_DECODE_OPTIONS                                                                  \
-    WORKER_OPTION("prefill", OPTION_REPEATED, prefill_urls, .value = "URL",                    \
-                  .help = "Prefill workers to ask when a request names none"),                 \
-        WORKER_OPTION("prefill-policy", OPTION_STRING, prefill_policy, .value = "POLICY",      \
-                      .initial = "round_robin", .choices = "round_robin|prefix",               \
-                      .help = "Which of them: in turn, or by the prompt's beginning"),         \
-        WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",          \
-                      .initial = "64",                                                         \
-                      .help = "Prompts with fewer uncached tokens are computed here"),         \
+    WORKER_OPTION("local-prefill-tokens", OPTION_U32, local_tokens, .value = "N",              \
+                  .initial = "64",                                                             \
+                  .help = "Prompts with fewer uncached tokens are computed here"),             \
         WORKER_OPTION("num-reserved-decode-tokens", OPTION_U32, reserved_tokens, .value = "N", \
                       .initial = "512", .min = 1,                                              \
                       .help = "Tokens kept free for each prompt that is on its way"),          \

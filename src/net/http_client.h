@@ -8,7 +8,7 @@
  *
  * Threads. A client and its requests belong to the thread that runs its event base. Callbacks come from
  * the loop, never from within a call of these functions; cancel, pause, and new requests are allowed in
- * them.
+ * them. The thread must not be killed by SIGPIPE: the program ignores it, loops of the server block it.
  *
  * Bounds. At most HTTP_CLIENT_INPUT bytes wait in memory for a paused consumer; the rest waits in the
  * kernel, and in the end the server does. */

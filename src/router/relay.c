@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define LINGER_MS 5000u
+#define LOSSES_MAX 3u
 
 static void relay_try(struct relay *relay);
 
@@ -115,6 +116,8 @@ static void failure_blame(struct leg *leg, const struct http_result *result)
     if (result->outcome == HTTP_OUTCOME_DONE &&
         (result->status < 500 || result->status == 503)) {
         upstream_answered(upstream);
+        if (result->status == 503)
+            upstream_rests(upstream);
         return;
     }
     if (result->outcome == HTTP_OUTCOME_UNREACHABLE) {
@@ -126,19 +129,26 @@ static void failure_blame(struct leg *leg, const struct http_result *result)
                     result->outcome == HTTP_OUTCOME_DONE ? "its status" : result->error);
 }
 
-static bool failure_is_retryable(const struct relay *relay, const struct http_result *result)
+/* A worker that answers badly costs one of the request's retries, and so does one that lets it wait. One
+ * that is not there any more, has just died, or is starting again (503) has its own bound: when a machine
+ * is lost a request may well meet two of them. */
+static bool failure_is_retryable(struct relay *relay, const struct http_result *result)
 {
     const struct router_options *options = &relay->loop->router->options;
     uint64_t waited_ms = (clock_now_ns() - relay->began_ns) / NS_PER_MS;
-    if (relay->tries > options->retries || relay->kind != RELAY_GENERATE)
+    if (!options->retries || relay->kind != RELAY_GENERATE)
         return false;
     switch (result->outcome) {
-    case HTTP_OUTCOME_DONE: return status_is_ours(result->status);
     case HTTP_OUTCOME_MEMORY: return false;
+    case HTTP_OUTCOME_DONE:
+        if (result->status == 503)
+            return relay->losses++ < LOSSES_MAX;
+        return status_is_ours(result->status) && relay->refusals++ < options->retries;
     /* A connection that did not come about in time is worth another try; a whole wait is not. */
     case HTTP_OUTCOME_TIMEOUT:
-        return !options->first_byte_ms || waited_ms < options->first_byte_ms;
-    default: return true;
+        return (!options->first_byte_ms || waited_ms < options->first_byte_ms) &&
+               relay->refusals++ < options->retries;
+    default: return relay->losses++ < LOSSES_MAX;
     }
 }
 
@@ -229,7 +239,9 @@ static void prefill_done(struct http_request *request, const struct http_result 
         return;
     }
     leg_release(leg);
-    if (!relay->exchange)
+    if (relay->waits_to_join)
+        answer_end(relay);
+    else if (!relay->exchange)
         relay_free(relay);
 }
 
@@ -242,7 +254,11 @@ static void decode_done(struct http_request *request, const struct http_result *
     leg->request = NULL;
     if (result_is_good(result)) {
         upstream_answered(leg->upstream);
-        answer_end(relay);
+        relay->waits_to_join = relay->joins && !relay->stream && relay->prefill.request;
+        if (relay->waits_to_join)
+            leg_release(leg);
+        else
+            answer_end(relay);
         return;
     }
     failure_blame(leg, result);
@@ -368,6 +384,8 @@ static void relay_try(struct relay *relay)
     workers_choose(relay, &prefill, &decode);
     relay->tries++;
     relay->stream = false;
+    relay->joins = prefill && strcmp(http_exchange_path(relay->exchange), "/generate") == 0 &&
+                   memmem(pieces[0].iov_base, length, "\"return_logprob\"", 16);
     if (!decode) {
         nobody_tell(relay);
         return;
@@ -476,6 +494,11 @@ static void relay_look_after(struct relay *relay, uint64_t now)
     if (!relay->exchange) {
         if (now - relay->over_ns > LINGER_MS * NS_PER_MS)
             relay_free(relay);
+    } else if (relay->waits_to_join) {
+        if (now - relay->heard_ns > LINGER_MS * NS_PER_MS) {
+            relay->waits_to_join = false;
+            answer_end(relay);
+        }
     } else if (leg_is_lost(&relay->decode))
         leg_give_up(&relay->decode, "has stopped to answer");
     else if (leg_is_lost(&relay->prefill) && !relay->decode.status)

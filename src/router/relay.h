@@ -21,6 +21,7 @@
  * one has not been seen by the client yet. */
 #define RELAY_GATHER_MAX (1u << 20)
 #define RELAY_ERROR_MAX (64u << 10)
+#define RELAY_LOGPROBS_MAX (16u << 20) /* of prefill's answer, where it is wanted */
 
 struct leg {
     struct relay *relay;
@@ -43,10 +44,13 @@ struct relay {
     struct leg prefill, decode; /* one that does both is in `decode` */
     struct upstream *avoid[2];  /* held: what failed before, prefill and decode */
     uint32_t tries;
-    bool stream;    /* the answer is passed on as it comes */
-    bool answering; /* the client has seen some of it */
-    bool held;      /* for a slow client */
+    uint32_t refusals, losses; /* workers that answered badly or late; that were not there */
+    bool stream;               /* the answer is passed on as it comes */
+    bool answering;            /* the client has seen some of it */
+    bool held;                 /* for a slow client */
     bool out_of_memory;
+    bool joins;         /* prefill's answer has something for the client: relay_logprobs.c */
+    bool waits_to_join; /* decode is done, prefill is not */
     uint64_t began_ns, spent_ns, heard_ns, over_ns;
     char request_id[80];
     char reason[480]; /* of the last failure */
@@ -63,6 +67,10 @@ void answer_head(struct leg *leg, const struct http_head *head);
 void answer_body(struct leg *leg, const char *bytes, size_t length);
 void answer_end(struct relay *relay);   /* decode is done, and well */
 void answer_break(struct relay *relay); /* it broke off after the client has seen some of it */
+/* ---- relay_logprobs.c ---- */
+void answer_join_logprobs(struct relay *relay);
+
+/* ---- relay_answer.c ---- */
 /* What a leg answered instead of 2xx. */
 void answer_pass_error(struct relay *relay, struct leg *leg);
 void answer_refuse(struct relay *relay, int status, const char *type, const char *code,

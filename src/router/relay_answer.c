@@ -135,8 +135,12 @@ void answer_body(struct leg *leg, const char *bytes, size_t length)
         leg_gather(leg, bytes, length, RELAY_ERROR_MAX); /* no memory: a shorter text */
         return;
     }
-    if (leg != &relay->decode)
-        return; /* that prefill is done is all it has to say */
+    if (leg != &relay->decode) {
+        /* Mostly it says no more than that it is done. */
+        if (relay->joins)
+            leg_gather(leg, bytes, length, RELAY_LOGPROBS_MAX);
+        return;
+    }
     if (!relay->stream) {
         if (!leg_gather(leg, bytes, length, RELAY_GATHER_MAX))
             relay->out_of_memory = true;
@@ -163,6 +167,8 @@ void answer_end(struct relay *relay)
         answer_refuse(relay, 503, "server_error", "out_of_memory", "out of memory");
         return;
     }
+    if (relay->joins && !relay->stream)
+        answer_join_logprobs(relay);
     router_count(&relay->loop->numbers.answered);
     if (relay->stream) {
         answer_begin(relay);

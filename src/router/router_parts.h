@@ -4,6 +4,7 @@
  *   router.c          open, close, the loops, paths
  *   relay.c           a request and its legs: from the client to the workers, and what to do when one fails
  *   relay_answer.c    the answer's way back
+ *   relay_logprobs.c  what of the answer prefill has
  *   fan_out.c         requests that go to all workers, and one answer out of theirs
  *   upstream_probe.c  health and load
  *   workers_api.c     what operators see and change

@@ -88,7 +88,8 @@ bool upstream_is_up(const struct upstream *upstream)
 
 bool upstream_usable(const struct upstream *upstream, uint64_t now_ns)
 {
-    if (!upstream_is_up(upstream))
+    if (!upstream_is_up(upstream) ||
+        now_ns < atomic_load_explicit(&upstream->rests_until_ns, memory_order_relaxed))
         return false;
     if (atomic_load_explicit(&upstream->failures, memory_order_relaxed) < UPSTREAM_FAILURES_MAX)
         return true;
@@ -110,12 +111,20 @@ bool upstream_answered(struct upstream *upstream)
 bool upstream_failed(struct upstream *upstream)
 {
     atomic_fetch_add_explicit(&upstream->failures_total, 1, memory_order_relaxed);
+    atomic_store_explicit(&upstream->doubted, true, memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&upstream->failures, 1, memory_order_relaxed);
     if (before + 1 < UPSTREAM_FAILURES_MAX)
         return false;
     atomic_store_explicit(&upstream->shut_until_ns,
                           clock_now_ns() + UPSTREAM_SHUT_MS * NS_PER_MS, memory_order_relaxed);
     return before + 1 == UPSTREAM_FAILURES_MAX;
+}
+
+void upstream_rests(struct upstream *upstream)
+{
+    atomic_store_explicit(&upstream->rests_until_ns,
+                          clock_now_ns() + UPSTREAM_REST_MS * NS_PER_MS, memory_order_relaxed);
+    atomic_store_explicit(&upstream->doubted, true, memory_order_relaxed);
 }
 
 bool upstream_unreachable(struct upstream *upstream)

@@ -29,6 +29,7 @@ enum upstream_state {
 /* So many failures in a row shut an upstream out for a while; then one request at a time may try. */
 #define UPSTREAM_FAILURES_MAX 5
 #define UPSTREAM_SHUT_MS 10000u
+#define UPSTREAM_REST_MS 300u /* after "not now" */
 #define UPSTREAM_PORT_UNKNOWN (-1)
 
 struct http_request;
@@ -48,7 +49,8 @@ struct upstream {
     atomic_uint other_requests; /* that others have there, as of its last load report */
     atomic_uint token_permille; /* of its pool that is in use */
     atomic_uint failures;       /* in a row */
-    _Atomic uint64_t shut_until_ns;
+    _Atomic uint64_t shut_until_ns, rests_until_ns;
+    atomic_bool doubted; /* its health is to be checked now */
     _Atomic uint64_t requests_total, failures_total;
     /* owner: the loop that probes */
     uint32_t health_failures;
@@ -69,6 +71,9 @@ bool upstream_usable(const struct upstream *upstream, uint64_t now_ns);
 bool upstream_answered(struct upstream *upstream);    /* a request has its answer */
 bool upstream_failed(struct upstream *upstream);      /* a request has not: a broken answer */
 bool upstream_unreachable(struct upstream *upstream); /* nobody is there: down at once */
+/* It has said "not now" (503): it is full, or loads its model, or ends. It is left alone for a moment, and
+ * asked for its health. */
+void upstream_rests(struct upstream *upstream);
 bool upstream_set_state(struct upstream *upstream, enum upstream_state state);
 
 /* ---- lists ---------------------------------------------------------------------------------- */

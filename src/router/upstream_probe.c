@@ -5,7 +5,8 @@
  *
  *   NEW --a good answer--> UP --refused, or some checks in a row missed--> DOWN --a good answer--> UP
  *
- * One that is not up is asked more often, so that it is used as soon as it can be. */
+ * One that is not up, or has missed a check, is asked more often, so that it is used as soon as it can be
+ * and no longer than that; one whose answer to a request was bad is asked at once. */
 #include "router_parts.h"
 
 #include "base/clock.h"
@@ -207,8 +208,10 @@ static void upstream_look_after(struct router_loop *loop, struct upstream *upstr
     const struct router_options *options = &loop->router->options;
     bool up = upstream_is_up(upstream);
     uint32_t interval = options->health_ms;
-    if (!up && interval > DOWN_INTERVAL_MS)
+    if ((!up || upstream->health_failures) && interval > DOWN_INTERVAL_MS)
         interval = DOWN_INTERVAL_MS;
+    if (!upstream->health_asked && atomic_exchange(&upstream->doubted, false))
+        upstream->health_due_ns = now;
     /* A due time that was set while it was up is too far away when it has gone. */
     if (!upstream->health_asked && (now >= upstream->health_due_ns ||
                                     upstream->health_due_ns > now + interval * NS_PER_MS)) {

@@ -355,9 +355,9 @@ static void test_man_text_cannot_become_a_request(void **state)
     size_t size = 0;
     (void)state;
     FILE *out = open_memstream(&text, &size);
-    options_man_text(".so a\n'b \\n", out);
+    options_man_text(".so a\n'b \\n 1,2, 3", out);
     fclose(out);
-    assert_string_equal(text, "\\&.so a\n\\&'b \\en");
+    assert_string_equal(text, "\\&.so a\n\\&'b \\en 1,\\:2, 3");
     free(text);
 }
 

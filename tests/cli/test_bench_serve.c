@@ -17,9 +17,8 @@
 
 enum fault { FAULT_NONE, FAULT_STATUS, FAULT_CUT, FAULT_EVENT, FAULT_SHORT };
 
-/* One loop: what it writes is read when the program has ended. */
+/* One loop: what it writes is read when the server is closed. */
 static struct seen {
-    struct http_server *server;
     uint32_t requests, running, running_most, left;
     uint64_t prompt_tokens, tokens;
     uint32_t fault_every;
@@ -187,32 +186,34 @@ static void handle(struct http_exchange *exchange, void *context)
 
 static int setup(void **state)
 {
-    char text[256] = "";
-    struct http_server_options options = {.host = "127.0.0.1", .loops = 1, .handler = handle};
     (void)state;
     seen = (struct seen){0};
-    if (http_server_open(&options, &seen.server, ERROR_BUFFER(text)) != BATON_OK)
-        fail_msg("%s", text);
     return 0;
 }
 
-/* The report; the server is closed, so that what it saw may be read. `status` is the exit status. */
+/* The report. The server lives only meanwhile: before, faults may be set, and after, what it saw may be
+ * read. `status` is the program's. */
 static json_t *bench(const char *arguments, int status)
 {
     static bool again;
     char command[1024];
+    char text[256] = "";
+    struct http_server_options options = {.host = "127.0.0.1", .loops = 1, .handler = handle};
+    struct http_server *server;
     const char *baton = getenv("BATON");
     assert_non_null(baton);
+    if (http_server_open(&options, &server, ERROR_BUFFER(text)) != BATON_OK)
+        fail_msg("%s", text);
     if (again) /* looking for leaks takes many seconds; the first run has done it */
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     again = true;
     snprintf(command, sizeof(command),
              "%s bench serve --url http://127.0.0.1:%u/ --json - --quiet %s 2>/dev/null", baton,
-             http_server_port(seen.server), arguments);
+             http_server_port(server), arguments);
     FILE *out = popen(command, "r");
     json_t *report = json_loadf(out, 0, NULL);
     int ended = pclose(out);
-    http_server_close(seen.server);
+    http_server_close(server);
     assert_true(WIFEXITED(ended));
     assert_int_equal(WEXITSTATUS(ended), status);
     return report;

@@ -274,15 +274,16 @@ int client_connect(uint16_t port)
     return fd;
 }
 
-void client_send_bytes(int fd, const void *bytes, size_t length)
+bool client_send_bytes(int fd, const void *bytes, size_t length)
 {
     while (length) {
         ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);
         if (sent <= 0)
-            return; /* refused in the middle: the answer says why */
+            return false; /* refused in the middle: the answer may say why */
         bytes = (const char *)bytes + sent;
         length -= (size_t)sent;
     }
+    return true;
 }
 
 void client_send(int fd, const char *text)

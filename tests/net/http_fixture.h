@@ -36,7 +36,7 @@ void fixture_await_connections(struct fixture *fixture, uint32_t wanted);
 /* ---- raw clients -------------------------------------------------------------------------- */
 int client_connect(uint16_t port);
 void client_send(int fd, const char *text);
-void client_send_bytes(int fd, const void *bytes, size_t length);
+bool client_send_bytes(int fd, const void *bytes, size_t length); /* false: it was cut off */
 
 struct answer {
     int status;

@@ -85,6 +85,12 @@ static void tokens_answer(struct fake *fake, struct http_exchange *exchange)
         http_exchange_reply_error(exchange, (int)atomic_load(&fake->status), "test_error", NULL,
                                   text);
         return;
+    case MANNER_RATED:
+        snprintf(text, sizeof(text),
+                 "[{\"text\":\"%s\",\"meta_info\":{\"input_token_logprobs\":[%s]}}]",
+                 fake->name, fake->name[0] == 'p' ? "[-0.5,7,null]" : "");
+        http_exchange_reply(exchange, 200, "application/json", text, strlen(text));
+        return;
     case MANNER_CUT: http_exchange_cut(exchange); return;
     case MANNER_HALF:
         http_exchange_stream_begin(exchange, 200, "text/event-stream");

@@ -20,7 +20,8 @@ enum manner {
     MANNER_HALF,    /* an event, then the connection ends */
     MANNER_SHORT,   /* less than Content-Length says: the raw server does it */
     MANNER_GARBAGE, /* no HTTP: the raw server does it */
-    MANNER_ENDLESS  /* as much as is taken */
+    MANNER_ENDLESS, /* as much as is taken */
+    MANNER_RATED, /* log-probabilities of a prompt: prefill's list has its name, decode's is empty */
 };
 
 struct fake {

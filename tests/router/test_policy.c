@@ -177,6 +177,20 @@ static void test_failures_in_a_row_shut_out_for_a_while(void **state)
     rig_close(&rig);
 }
 
+static void test_not_now_is_heeded_for_a_moment(void **state)
+{
+    struct rig rig;
+    (void)state;
+    rig_open(&rig);
+    upstream_rests(rig.decode[3]);
+    assert_true(atomic_load(&rig.decode[3]->doubted));
+    for (int i = 0; i < 50; i++)
+        assert_ptr_not_equal(pick(&rig, &policy_round_robin, NULL), rig.decode[3]);
+    clock_advance_ns((UPSTREAM_REST_MS + 1) * NS_PER_MS);
+    assert_true(upstream_usable(rig.decode[3], clock_now_ns()));
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_the_one_that_failed_is_the_last_resort),
         cmocka_unit_test(test_round_robin_takes_turns),
         cmocka_unit_test(test_least_loaded_takes_one_with_the_least),
+        cmocka_unit_test(test_not_now_is_heeded_for_a_moment),
         cmocka_unit_test(test_failures_in_a_row_shut_out_for_a_while),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

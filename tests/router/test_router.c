@@ -116,6 +116,22 @@ static void test_prefill_may_take_its_time(void **state)
     pair_close();
 }
 
+static void test_prefill_rates_the_prompt(void **state)
+{
+    (void)state;
+    pair_open(NULL, MANNER_RATED, MANNER_RATED);
+    assert_int_equal(bench_ask(&bench, "/generate", "{\"return_logprob\":true}", out), 200);
+    assert_string_equal(
+        out, "[{\"text\":\"d0\",\"meta_info\":{\"input_token_logprobs\":[[-0.5,7,null]]}}]");
+    assert_int_equal(bench_ask(&bench, "/generate", BODY, out), 200);
+    assert_string_equal(out, "[{\"text\":\"d0\",\"meta_info\":{\"input_token_logprobs\":[]}}]");
+    /* Where prefill has nothing to add, decode's answer stays as it is. */
+    atomic_store(&p0.manner, MANNER_ANSWER);
+    assert_int_equal(bench_ask(&bench, "/generate", "{\"return_logprob\":true}", out), 200);
+    assert_non_null(strstr(out, "\"input_token_logprobs\":[]"));
+    pair_close();
+}
+
 static void test_without_prefill_decode_does_all(void **state)
 {
     struct fake *const fakes[] = {&d0};
@@ -199,6 +215,13 @@ static void test_workers_come_and_go(void **state)
     assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 202);
     assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 404);
     AWAIT((bench_get(&bench, "GET", "/workers", out), strstr(out, "\"total\":3")));
+    /* And by number. */
+    json_t *list = json_loads(out, 0, NULL);
+    const json_t *last = json_array_get(json_object_get(list, "workers"), 0);
+    snprintf(path, sizeof(path), "/workers/%s", json_string_value(json_object_get(last, "id")));
+    json_decref(list);
+    assert_int_equal(bench_get(&bench, "DELETE", path, NULL), 202);
+    AWAIT((bench_get(&bench, "GET", "/workers", out), strstr(out, "\"total\":2")));
     uint32_t before = atomic_load(&d0.requests);
     for (int i = 0; i < 4; i++)
         assert_int_equal(bench_ask(&bench, "/generate", BODY, NULL), 200);
@@ -275,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_headers_pass_both_ways),
         cmocka_unit_test(test_a_stream_is_not_buffered),
         cmocka_unit_test(test_prefill_may_take_its_time),
+        cmocka_unit_test(test_prefill_rates_the_prompt),
         cmocka_unit_test(test_without_prefill_decode_does_all),
         cmocka_unit_test(test_decode_first_asks_only_decode),
         cmocka_unit_test(test_mixed_workers_take_turns),

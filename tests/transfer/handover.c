@@ -74,6 +74,13 @@ static void answer_fail(struct answer *answer, int code, const char *format, ...
     va_end(args);
 }
 
+uint32_t handover_wait_ms(void)
+{
+    const char *patience = getenv("FLEET_PATIENCE");
+    int factor = patience ? atoi(patience) : 1;
+    return 30000u * (uint32_t)(factor > 0 ? factor : 1);
+}
+
 static uint64_t now_ms(void)
 {
     struct timespec now;

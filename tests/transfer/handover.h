@@ -36,7 +36,8 @@
 
 /* So many of something that takes long: fewer with a sanitizer. */
 #define HANDOVER_SCALED(count) ((count) / (HANDOVER_SANITIZED ? 6 : 1))
-#define HANDOVER_WAIT_MS 30000u /* nothing here takes a tenth of it */
+#define HANDOVER_WAIT_MS handover_wait_ms() /* nothing here takes a tenth of it */
+uint32_t handover_wait_ms(void); /* 30 seconds; more where FLEET_PATIENCE (a factor) says so */
 
 enum role { PREFILL = 0, DECODE = 1 };
 
