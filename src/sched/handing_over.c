@@ -68,6 +68,8 @@ void handover_begin(struct scheduler *scheduler, struct generation_state *state)
                              deadline_ms(state->generation), &state->room, ERROR_BUFFER(text))
                  : BATON_ENOMEM;
     if (rc) {
+        free(state->limbo);
+        state->limbo = NULL;
         scheduler_fail(scheduler, state, rc, text);
         return;
     }

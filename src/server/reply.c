@@ -265,6 +265,8 @@ static void choices_submit(struct reply *reply)
 static void reply_start(struct reply *reply)
 {
     if (!reply->exchange) { /* the client left while its prompt was tokenised */
+        request_refuse(&reply->error, 400, NULL, "the client left");
+        reply_rooms_refuse(reply);
         reply_close(reply);
         return;
     }

@@ -196,6 +196,7 @@ static void test_codes_have_a_status(void **state)
     (void)state;
     assert_int_equal(request_status(BATON_EINVAL), 400);
     assert_int_equal(request_status(BATON_EUNSUPPORTED), 400);
+    assert_int_equal(request_status(BATON_EEXIST), 409);
     assert_int_equal(request_status(BATON_ELIMIT), 503);
     assert_int_equal(request_status(BATON_ESTATE), 503);
     assert_int_equal(request_status(BATON_ETIMEOUT), 504);

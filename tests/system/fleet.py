@@ -157,7 +157,8 @@ class Fleet:
             except AssertionError as late:
                 held = {name: worker.metrics()[name] for name in HELD}
                 raise AssertionError(f"{late}: {held}\n{worker.errors()}") from None
-            assert worker.post("/flush_cache?timeout=5", b"").status == 200
+            flushed = worker.post("/flush_cache?timeout=20", b"")
+            assert flushed.status == 200, flushed.body
             wait_until(lambda: worker.metric('baton:pages{state="cached"}') == 0, 5,
                        "an empty cache")  # it is published a moment later
 

@@ -254,11 +254,27 @@ def test_clients_leave(fleet, right, stage):
 
 def test_clients_leave_before_anything_happens(fleet, right):
     pair = fleet()
+    stay = []
     for _ in range(5):
         for leg in pair.legs(SHORT):
             leg.leave()
-        pair.legs(SHORT)[0].leave()
-        pair.legs(SHORT)[1].leave()
+        for leaves, stays in ((0, 1), (1, 0)):
+            legs = pair.legs(SHORT)
+            legs[leaves].leave()
+            stay.append(legs[stays])
+    for prefill, decode in zip(stay[1::2], stay[0::2]):
+        is_right(decode.wait(60), right(SHORT))
+        error_of(prefill.wait(60))
+    pair.wait_clean()
+    serves(pair, right)
+
+
+def test_client_leaves_while_its_prompt_is_read(fleet, right):
+    """A body that is large enough for a thread of its own: nobody waits for the room in vain."""
+    pair = fleet(prefill=("--chunked-prefill-size", "64"))
+    prefill, decode = pair.legs(greedy(3000, 4))
+    decode.leave()
+    assert "within" not in error_of(prefill.wait())
     pair.wait_clean()
     serves(pair, right)
 
