@@ -3,7 +3,6 @@
 #include "handing_over.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "handing_over.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <stdio.h>
 

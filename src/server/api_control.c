@@ -208,9 +208,9 @@ void api_abort_request(struct http_exchange *exchange, void *context)
     bool all = false;
     size_t length;
     const char *bytes = http_exchange_body(exchange, &length);
-    if (!api_ready(server)) /* while draining it is as good as ever */
-        request_refuse(&error, 503, NULL, "the model is being loaded");
-    json_t *body = error.status ? NULL : request_parse(bytes, length, &error);
+    if (!api_ready_or_refuse(server, exchange))
+        return;
+    json_t *body = request_parse(bytes, length, &error);
     struct request_reader reader = {body, &error};
     const char *rid = request_string(&reader, "rid");
     request_bool(&reader, "abort_all", &all);

@@ -7,17 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A worker that drains still tells about itself; only /health says that it should get no more. */
-static bool ready_or_refuse(struct api_server *server, struct http_exchange *exchange)
-{
-    struct request_error error = {0};
-    if (api_ready(server))
-        return true;
-    request_refuse(&error, 503, NULL, "the model is being loaded");
-    api_reply_error(server, exchange, false, &error);
-    return false;
-}
-
 void api_health(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
@@ -31,7 +20,7 @@ void api_models(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
     struct json_writer out = {0};
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     json_put_open(&out, '{');
     json_put_key_text(&out, "object", "list");
@@ -64,7 +53,7 @@ void api_model_info(struct http_exchange *exchange, void *context)
 {
     struct api_server *server = context;
     struct json_writer out = {0};
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     const struct served_model *model = server->model;
     json_put_open(&out, '{');
@@ -90,7 +79,7 @@ void api_server_info(struct http_exchange *exchange, void *context)
     struct api_server *server = context;
     struct json_writer out = {0};
     struct scheduler_stats stats;
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     scheduler_stats(server->scheduler, &stats);
     json_put_open(&out, '{');
@@ -137,7 +126,7 @@ void api_get_load(struct http_exchange *exchange, void *context)
     struct api_server *server = context;
     struct json_writer out = {0};
     struct scheduler_stats stats;
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     scheduler_stats(server->scheduler, &stats);
     json_put_open(&out, '[');
@@ -202,7 +191,7 @@ void api_loads(struct http_exchange *exchange, void *context)
     struct api_server *server = context;
     struct json_writer out = {0};
     struct scheduler_stats stats;
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     scheduler_stats(server->scheduler, &stats);
     uint32_t capacity = scheduler_capacity(server->scheduler);
@@ -234,7 +223,7 @@ void api_metrics(struct http_exchange *exchange, void *context)
     struct api_server *server = context;
     struct byte_buffer page = {0};
     struct scheduler_stats stats;
-    if (!ready_or_refuse(server, exchange))
+    if (!api_ready_or_refuse(server, exchange))
         return;
     scheduler_stats(server->scheduler, &stats);
     const struct metrics_facts facts = {

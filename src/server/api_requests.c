@@ -56,12 +56,11 @@ void api_request(struct http_exchange *exchange, void *context)
     struct request_record record;
     struct json_writer out = {0};
     const char *rid = http_exchange_path(exchange) + strlen("/requests/");
-    if (!api_ready(server))
-        request_refuse(&error, 503, NULL, "the model is being loaded");
-    else if (!scheduler_request(server->scheduler, rid, &record))
+    if (!api_ready_or_refuse(server, exchange))
+        return;
+    if (!scheduler_request(server->scheduler, rid, &record)) {
         request_refuse(&error, 404, NULL, "no request %.100s is known here, or not any more",
                        rid);
-    if (error.status) {
         api_reply_error(server, exchange, false, &error);
         return;
     }

@@ -112,6 +112,16 @@ void api_leave(struct api_server *server)
     atomic_fetch_sub(&server->busy, 1);
 }
 
+bool api_ready_or_refuse(struct api_server *server, struct http_exchange *exchange)
+{
+    struct request_error error = {0};
+    if (api_ready(server))
+        return true;
+    request_refuse(&error, 503, NULL, "the model is being loaded");
+    api_reply_error(server, exchange, false, &error);
+    return false;
+}
+
 /* ---- replies -------------------------------------------------------------------------------- */
 
 static const char *error_type(int status)

@@ -60,6 +60,8 @@ static inline bool api_ready(struct api_server *server)
  * yet or because the worker goes. */
 bool api_enter(struct api_server *server, struct http_exchange *exchange);
 void api_leave(struct api_server *server);
+/* Of requests that only look, or abort: while the worker drains they are as good as ever. */
+bool api_ready_or_refuse(struct api_server *server, struct http_exchange *exchange);
 
 /* The loop's own client for calls to other workers; NULL: it cannot be made. Loop's thread. */
 struct http_client *api_client(struct api_server *server, struct http_loop *loop);

@@ -49,16 +49,6 @@ static void chat_read(struct reply *reply, const struct request_reader *reader)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void head_write(struct reply *reply, const char *object)
-{
-    struct json_writer *out = &reply->out;
-    json_put_open(out, '{');
-    json_put_key_text(out, "id", reply->id);
-    json_put_key_text(out, "object", object);
-    json_put_key_int(out, "created", (int64_t)reply->created_unix);
-    json_put_key_text(out, "model", reply_model_name(reply));
-}
-
 static void token_write(struct reply *reply, int32_t token, float logprob)
 {
     struct json_writer *out = &reply->out;
@@ -148,7 +138,7 @@ static void chunk_send(struct reply *reply, struct reply_choice *choice,
     if (!reply->exchange)
         return;
     json_put_raw(out, "data: ", 6);
-    head_write(reply, "chat.completion.chunk");
+    reply_head_write(reply, "chat.completion.chunk");
     json_put_key(out, "choices");
     json_put_open(out, '[');
     json_put_open(out, '{');
@@ -223,16 +213,7 @@ static void chat_events(struct reply *reply, struct reply_choice *choice)
 
 static void chat_last_events(struct reply *reply)
 {
-    if (!reply->include_usage)
-        return;
-    json_put_raw(&reply->out, "data: ", 6);
-    head_write(reply, "chat.completion.chunk");
-    json_put_key(&reply->out, "choices");
-    json_put_open(&reply->out, '[');
-    json_put_close(&reply->out, ']');
-    reply_usage_write(reply, NULL);
-    json_put_close(&reply->out, '}');
-    reply_event(reply);
+    reply_usage_event(reply, "chat.completion.chunk");
 }
 
 /* ---- whole replies -------------------------------------------------------------------------- */
@@ -265,7 +246,7 @@ static void message_write(struct reply *reply, const struct reply_choice *choice
 static void chat_whole(struct reply *reply)
 {
     struct json_writer *out = &reply->out;
-    head_write(reply, "chat.completion");
+    reply_head_write(reply, "chat.completion");
     json_put_key(out, "choices");
     json_put_open(out, '[');
     for (uint32_t i = 0; i < reply->choice_count; i++) {
@@ -278,12 +259,7 @@ static void chat_whole(struct reply *reply)
         json_put_close(out, '}');
     }
     json_put_close(out, ']');
-    reply_usage_write(reply, NULL);
-    json_put_key(out, "metadata");
-    json_put_open(out, '{');
-    json_put_key_text(out, "weight_version", reply->server->model->weight_version);
-    json_put_close(out, '}');
-    json_put_close(out, '}');
+    reply_tail_write(reply);
 }
 
 const struct reply_format chat_format = {

@@ -93,16 +93,6 @@ static void completion_read(struct reply *reply, const struct request_reader *re
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void head_write(struct reply *reply)
-{
-    struct json_writer *out = &reply->out;
-    json_put_open(out, '{');
-    json_put_key_text(out, "id", reply->id);
-    json_put_key_text(out, "object", "text_completion");
-    json_put_key_int(out, "created", (int64_t)reply->created_unix);
-    json_put_key_text(out, "model", reply_model_name(reply));
-}
-
 /* Prompt tokens (echo) and then generated ones, as if they were one list. */
 static const struct token_record *record_at(const struct reply_choice *choice, size_t i,
                                             const struct token_records **of)
@@ -215,7 +205,7 @@ static void completion_events(struct reply *reply, struct reply_choice *choice)
         !(reply->logprobs && choice->tokens_sent < records))
         return;
     json_put_raw(&reply->out, "data: ", 6);
-    head_write(reply);
+    reply_head_write(reply, "text_completion");
     json_put_key(&reply->out, "choices");
     json_put_open(&reply->out, '[');
     choice_write(reply, choice, prompt_new, choice->text_sent, choice->tokens_sent);
@@ -232,33 +222,19 @@ static void completion_events(struct reply *reply, struct reply_choice *choice)
 
 static void completion_last_events(struct reply *reply)
 {
-    if (!reply->include_usage)
-        return;
-    json_put_raw(&reply->out, "data: ", 6);
-    head_write(reply);
-    json_put_key(&reply->out, "choices");
-    json_put_open(&reply->out, '[');
-    json_put_close(&reply->out, ']');
-    reply_usage_write(reply, NULL);
-    json_put_close(&reply->out, '}');
-    reply_event(reply);
+    reply_usage_event(reply, "text_completion");
 }
 
 static void completion_whole(struct reply *reply)
 {
     struct json_writer *out = &reply->out;
-    head_write(reply);
+    reply_head_write(reply, "text_completion");
     json_put_key(out, "choices");
     json_put_open(out, '[');
     for (uint32_t i = 0; i < reply->choice_count; i++)
         choice_write(reply, &reply->choices[i], reply->echo, 0, 0);
     json_put_close(out, ']');
-    reply_usage_write(reply, NULL);
-    json_put_key(out, "metadata");
-    json_put_open(out, '{');
-    json_put_key_text(out, "weight_version", reply->server->model->weight_version);
-    json_put_close(out, '}');
-    json_put_close(out, '}');
+    reply_tail_write(reply);
 }
 
 const struct reply_format completion_format = {

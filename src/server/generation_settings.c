@@ -14,7 +14,7 @@ static void no_memory(const struct request_reader *reader)
 /* ---- stops ---------------------------------------------------------------------------------- */
 
 static void stop_string_add(const struct request_reader *reader, const json_t *value,
-                            struct generation_settings *settings)
+                            struct text_view *views, struct generation_settings *settings)
 {
     if (!json_is_string(value)) {
         request_refuse(reader->error, 400, "stop",
@@ -22,8 +22,7 @@ static void stop_string_add(const struct request_reader *reader, const json_t *v
         return;
     }
     uint32_t i = settings->stop_string_count;
-    settings->stop_views[i] =
-        (struct text_view){json_string_value(value), json_string_length(value)};
+    views[i] = (struct text_view){json_string_value(value), json_string_length(value)};
     settings->stop_texts[i] = strdup(json_string_value(value));
     if (!settings->stop_texts[i])
         no_memory(reader);
@@ -35,6 +34,7 @@ static void stop_strings_read(const struct request_reader *reader,
                               struct generation_settings *settings)
 {
     char text[256];
+    struct text_view views[STOP_STRINGS_MAX];
     const json_t *stop = request_any(reader, "stop"), *item;
     size_t i, count = json_is_array(stop) ? json_array_size(stop) : stop ? 1 : 0;
     if (!count)
@@ -44,20 +44,19 @@ static void stop_strings_read(const struct request_reader *reader,
                        count, STOP_STRINGS_MAX);
         return;
     }
-    settings->stop_views = calloc(count, sizeof(*settings->stop_views));
     settings->stop_texts = calloc(count, sizeof(*settings->stop_texts));
-    if (!settings->stop_views || !settings->stop_texts) {
+    if (!settings->stop_texts) {
         no_memory(reader);
         return;
     }
     if (json_is_array(stop)) {
-        json_array_foreach(stop, i, item) stop_string_add(reader, item, settings);
+        json_array_foreach(stop, i, item) stop_string_add(reader, item, views, settings);
     } else
-        stop_string_add(reader, stop, settings);
+        stop_string_add(reader, stop, views, settings);
     if (reader->error->status)
         return;
-    int rc = stop_strings_open(settings->stop_views, settings->stop_string_count,
-                               &settings->stop_strings, ERROR_BUFFER(text));
+    int rc = stop_strings_open(views, settings->stop_string_count, &settings->stop_strings,
+                               ERROR_BUFFER(text));
     if (rc)
         request_refuse(reader->error, request_status(rc), "stop", "\"stop\": %s", text);
 }
@@ -216,7 +215,6 @@ void generation_settings_release(struct generation_settings *settings)
     for (uint32_t i = 0; i < settings->stop_string_count; i++)
         free(settings->stop_texts[i]);
     free(settings->stop_texts);
-    free(settings->stop_views);
     free(settings->stop_tokens);
     free(settings->biases);
     *settings = (struct generation_settings){0};

@@ -19,8 +19,7 @@ struct generation_settings {
     int32_t *stop_tokens;
     uint32_t stop_token_count;
     struct stop_strings *stop_strings;
-    struct text_view *stop_views; /* the strings themselves, borrowed from the body */
-    char **stop_texts;            /* copies, for matched_stop */
+    char **stop_texts; /* copies, for matched_stop */
     uint32_t stop_string_count;
     struct logit_bias *biases;
     bool ignore_eos, keep_stop, show_special;

@@ -19,7 +19,4 @@ bool remote_prefill_wanted(const struct reply *reply);
 void remote_prefill_begin(struct reply *reply);
 void remote_prefill_cancel(struct reply *reply); /* the client has gone */
 
-/* The other end: POST /prefill. */
-http_handler api_prefill;
-
 #endif

@@ -162,6 +162,11 @@ const char *reply_model_name(const struct reply *reply);
 struct text_view reply_token_text(const struct reply *reply, int32_t token);
 /* "usage": {...} over all choices; choice: only its part; NULL: of all. */
 void reply_usage_write(struct reply *reply, const struct reply_choice *choice);
+/* format_openai.c: the beginning of an object of OpenAI's; the last event of a stream whose client
+ * wants usage; usage, metadata and the end of a whole answer. */
+void reply_head_write(struct reply *reply, const char *object);
+void reply_usage_event(struct reply *reply, const char *object);
+void reply_tail_write(struct reply *reply);
 /* "matched_stop": token, string or null. */
 void reply_matched_stop(struct reply *reply, const struct reply_choice *choice,
                         const char *key);
