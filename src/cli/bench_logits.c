@@ -40,7 +40,7 @@ static const struct option options[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, kernels),
      .value = "NAME",
-     .help = "Which kernels: portable, neon, i8mm, avx2, avx512; otherwise the best"},
+     .help = "Which kernels: portable, neon, i8mm, avx2, avx512, amx; otherwise the best"},
 };
 
 const struct command bench_logits_command = {

@@ -287,7 +287,7 @@ static int unsigned_get(const struct gguf *file, const char *key, uint64_t max, 
 
 int gguf_get_u32(const struct gguf *file, const char *key, uint32_t *out, struct error err)
 {
-    uint64_t number;
+    uint64_t number = 0;
     int rc = unsigned_get(file, key, UINT32_MAX, &number, err);
     if (!rc)
         *out = (uint32_t)number;

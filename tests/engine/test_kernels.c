@@ -92,8 +92,9 @@ static void test_quantise(void **state)
         for (uint32_t i = 0; i < BLOCKS * PACKED_BLOCK; i++) {
             const struct quant_group *group = &expected[i / PACKED_BLOCK];
             double value = (double)group->quants[quant_index(row, i % PACKED_BLOCK)] *
-                           group->scale[2 * row];
-            check_close("quantise", value, x[i], group->scale[2 * row] * 0.50001 + 1e-30);
+                           group->scale[GROUP_COPIES * row];
+            check_close("quantise", value, x[i],
+                        group->scale[GROUP_COPIES * row] * 0.50001 + 1e-30);
         }
         for (uint32_t t = 0; t < table_count; t++) {
             memset(found, 0, sizeof(found));
@@ -107,8 +108,8 @@ static void test_quantise(void **state)
             sum += expected[b].quants[quant_index(GROUP_ROWS - 1, i)];
         assert_int_equal((int)sum, expected[b].quant_sums[0][GROUP_ROWS - 1] +
                                        expected[b].quant_sums[1][GROUP_ROWS - 1]);
-        check_close("scaled sum", expected[b].scaled_sum[2 * GROUP_ROWS - 1],
-                    sum * expected[b].scale[2 * GROUP_ROWS - 1], fabs(sum) * 1e-4);
+        check_close("scaled sum", expected[b].scaled_sum[GROUP_COPIES * GROUP_ROWS - 1],
+                    sum * expected[b].scale[GROUP_COPIES * GROUP_ROWS - 1], fabs(sum) * 1e-4);
     }
 }
 
@@ -226,7 +227,7 @@ static void test_floats_as_halves(void **state)
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 
-#define ROWS 17
+#define ROWS 35
 
 struct product {
     struct weight_arena arena;
@@ -276,7 +277,7 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
             const struct quant_group *group =
                 &product->groups[row / GROUP_ROWS][i / PACKED_BLOCK];
             value = (double)group->quants[quant_index(row % GROUP_ROWS, i % PACKED_BLOCK)] *
-                    group->scale[2 * (row % GROUP_ROWS)];
+                    group->scale[GROUP_COPIES * (row % GROUP_ROWS)];
         }
         sum += weights[i] * value;
         *magnitude += fabs(weights[i] * value);
@@ -359,8 +360,8 @@ static void test_extreme_quants(void **state)
                     uint32_t row = r % GROUP_ROWS;
                     for (uint32_t j = 0; j < PACKED_BLOCK; j++)
                         group->quants[quant_index(row, j)] = quant;
-                    group->scaled_sum[2 * row] = group->scaled_sum[2 * row + 1] =
-                        group->scale[2 * row] * (float)(quant * PACKED_BLOCK);
+                    for (uint32_t j = GROUP_COPIES * row; j < GROUP_COPIES * (row + 1); j++)
+                        group->scaled_sum[j] = group->scale[j] * (float)(quant * PACKED_BLOCK);
                     group->quant_sums[0][row] = (int16_t)(quant * 16);
                     group->quant_sums[1][row] = (int16_t)(quant * 16);
                 }
@@ -434,9 +435,13 @@ static void attend(const struct cpu_kernels *table, const struct attention_case 
     }
     for (uint32_t begin = 0; begin < in->tokens; begin += ATTENTION_TILE) {
         uint32_t left = in->tokens - begin;
-        table->attend(
-            queries, QUERIES, 0.125f, in->keys + begin * in->dim, in->values + begin * in->dim,
-            left < ATTENTION_TILE ? left : ATTENTION_TILE, in->dim, state_of, begin == 0);
+        uint32_t tokens = left < ATTENTION_TILE ? left : ATTENTION_TILE;
+        const float *keys = in->keys + begin * in->dim;
+        float turned[ATTENTION_TILE * DIM_MAX];
+        if (table->turn_keys)
+            table->turn_keys(keys, tokens, in->dim, turned);
+        table->attend(queries, QUERIES, 0.125f, table->turn_keys ? turned : keys,
+                      in->values + begin * in->dim, tokens, in->dim, state_of, begin == 0);
     }
     for (uint32_t i = 0; i < QUERIES; i++)
         for (uint32_t d = 0; d < in->dim; d++)

@@ -171,6 +171,9 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
                        scratch->places + ATTENTION_TILE);
     } else {
         load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
+        if (cpu->kernels->turn_keys)
+            cpu->kernels->turn_keys(scratch->tile, end - begin, heads->head_dim,
+                                    scratch->turned);
         load_positions(cpu, heads, pages, layer, 1, task->head, begin, end,
                        scratch->tile + (uint64_t)ATTENTION_TILE * heads->head_dim);
     }
@@ -190,7 +193,9 @@ static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratc
         cpu->kernels->attend_half(queries, count, scale, scratch->places,
                                   scratch->places + ATTENTION_TILE, tokens, dim, states, first);
     else
-        cpu->kernels->attend(queries, count, scale, keys, values, tokens, dim, states, first);
+        cpu->kernels->attend(queries, count, scale,
+                             cpu->kernels->turn_keys ? scratch->turned : keys, values, tokens,
+                             dim, states, first);
 }
 
 /* One tile into every query that sees some of it: all at once where all see the whole of it. */

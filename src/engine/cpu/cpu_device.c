@@ -204,6 +204,7 @@ static void cpu_close(struct device *device)
         free(cpu->scratch[i].ready);
         free(cpu->scratch[i].sums);
         free(cpu->scratch[i].tile);
+        free(cpu->scratch[i].turned);
         free(cpu->scratch[i].places);
         free(cpu->scratch[i].queries);
         free(cpu->scratch[i].states);
@@ -259,6 +260,7 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->ready = memory_zeroed(4 * (widest / PACKED_BLOCK + 1) * sizeof(*scratch->ready));
     scratch->sums = memory_zeroed(4 * MATMUL_ROWS * sizeof(*scratch->sums));
     scratch->tile = memory_zeroed(2ull * ATTENTION_TILE * config->head_dim * sizeof(float));
+    scratch->turned = memory_zeroed(1ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->places = memory_zeroed(2ull * ATTENTION_TILE * sizeof(*scratch->places));
     scratch->queries = memory_zeroed(queries * sizeof(*scratch->queries));
     scratch->states = memory_zeroed(queries * sizeof(*scratch->states));

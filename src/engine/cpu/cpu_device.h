@@ -16,7 +16,7 @@ struct device_weight {
 struct device_activations {
     uint32_t rows, columns;
     float *values;              /* [row][columns] */
-    struct quant_group *groups; /* [row / 4][columns / 32] */
+    struct quant_group *groups; /* [row / GROUP_ROWS][columns / 32] */
     bool values_wanted;         /* by a matrix; `values` may be there as working memory only */
 };
 
@@ -28,6 +28,7 @@ struct cpu_scratch {
     struct ready_block *ready;                  /* four panels */
     panel_sums *sums;                           /* [4][MATMUL_ROWS] */
     float *tile;                                /* keys and then values of a tile */
+    float *turned;                              /* the keys as the kernels want them */
     const uint16_t **places;                    /* or where they are in their pages */
     const float **queries;                      /* of an attention task */
     struct attention_state *states, **state_of; /* and their states */

@@ -18,24 +18,35 @@
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
-/* 32 inputs of 4 rows, as the integer kernels read them. Row r of a matrix is in group r / 4; the
- * blocks of a group follow each other. Two rows lie together as the matrix instructions want them,
+/* 32 inputs of some rows, as the integer kernels read them. Row r of a matrix is in group
+ * r / GROUP_ROWS; the blocks of a group follow each other. Inside, it is as the matrix instructions
+ * of the architecture want it. x86's take 16 rows, one after another. ARM's take two rows,
  *
  *   row 0, inputs 0..7 | row 1, inputs 0..7 | row 0, inputs 8..15 | row 1, inputs 8..15 | ...
  *
- * and what a row has one of is there twice, once for each of two outputs. */
+ * and what a row has one of twice, once for each of two outputs. */
+#if defined(__x86_64__)
+#define GROUP_ROWS 16
+#define GROUP_COPIES 1
+#else
 #define GROUP_ROWS 4
+#define GROUP_COPIES 2
+#endif
 struct quant_group {
-    float scale[2 * GROUP_ROWS];       /* of row r: 2r, 2r + 1 */
-    float scaled_sum[2 * GROUP_ROWS];  /* scale * sum of the quants */
-    int16_t quant_sums[2][GROUP_ROWS]; /* of inputs 0..15 and 16..31 */
+    float scale[GROUP_COPIES * GROUP_ROWS];      /* of row r: from GROUP_COPIES * r on */
+    float scaled_sum[GROUP_COPIES * GROUP_ROWS]; /* scale * sum of the quants */
+    int16_t quant_sums[2][GROUP_ROWS];           /* of inputs 0..15 and 16..31 */
     int8_t quants[GROUP_ROWS * PACKED_BLOCK];
 };
 
 /* Where input `input` of row `row` is. Eight inputs from a multiple of 8 on are consecutive. */
 static inline uint32_t quant_index(uint32_t row, uint32_t input)
 {
+#if defined(__x86_64__)
+    return row * PACKED_BLOCK + input;
+#else
     return row / 2 * (2 * PACKED_BLOCK) + input / 8 * 16 + row % 2 * 8 + input % 8;
+#endif
 }
 
 /* ---- weights, ready for use with many rows -------------------------------------------------- */
@@ -122,6 +133,9 @@ struct cpu_kernels {
     void (*store_half)(const float *x, uint32_t count, uint16_t *out);
     void (*load_half)(const uint16_t *x, uint32_t count, float *out);
 
+    /* A tile's keys as `attend` wants them, ATTENTION_TILE * dim floats; NULL: as they are. */
+    void (*turn_keys)(const float *keys, uint32_t tokens, uint32_t dim, float *out);
+
     /* Folds one tile of `tokens` keys and values (each `dim` floats, 1..ATTENTION_TILE tokens)
      * into the states of `count` queries; `first`: the states are not yet set. */
     void (*attend)(const float *const *queries, uint32_t count, float scale, const float *keys,
@@ -147,6 +161,7 @@ extern const struct cpu_kernels cpu_kernels_i8mm;
 #elif defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2;
 extern const struct cpu_kernels cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_amx;
 #endif
 
 /* The tables that this processor can run, best first; the last is the portable one. */

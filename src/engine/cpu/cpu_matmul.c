@@ -88,6 +88,25 @@ static uint32_t panels_in(struct range outputs)
     return (outputs.end - outputs.begin + PANEL_OUTPUTS - 1) / PANEL_OUTPUTS;
 }
 
+/* Most panels are whole; a copy of known length is one instruction or two. */
+static void panel_store(float *to, const float *sums, uint32_t width)
+{
+    if (width == PANEL_OUTPUTS)
+        memcpy(to, sums, PANEL_OUTPUTS * sizeof(float));
+    else
+        memcpy(to, sums, width * sizeof(float));
+}
+
+static void panel_add(float *to, const float *sums, uint32_t width)
+{
+    if (width == PANEL_OUTPUTS)
+        for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
+            to[n] += sums[n];
+    else
+        for (uint32_t n = 0; n < width; n++)
+            to[n] += sums[n];
+}
+
 /* ---- plain ---------------------------------------------------------------------------------- */
 
 static void project_panel(struct cpu_device *cpu, const struct cpu_scratch *scratch,
@@ -104,9 +123,10 @@ static void project_panel(struct cpu_device *cpu, const struct cpu_scratch *scra
         panel_multiply(cpu, &work, row, count, scratch->sums);
         for (uint32_t r = 0; r < count; r++) {
             float *out = to->out + (uint64_t)(row + r) * to->stride + first - to->outputs.begin;
-            const float *sums = scratch->sums[r];
-            for (uint32_t n = 0; n < width; n++)
-                out[n] = to->bias ? sums[n] + to->bias[first + n] : sums[n];
+            float *sums = scratch->sums[r];
+            for (uint32_t n = 0; to->bias && n < width; n++)
+                sums[n] += to->bias[first + n];
+            panel_store(out, sums, width);
         }
     }
 }
@@ -133,17 +153,20 @@ void cpu_project(struct device *device, struct seat seat, const struct device_ac
 
 #define GATED_OUTPUTS (2 * PANEL_OUTPUTS)
 
-static void gated_row(struct cpu_device *cpu, const panel_sums *sums, uint32_t r,
-                      uint32_t width, uint32_t row, uint32_t column,
-                      struct device_activations *out)
+/* `count` rows of the sums of gate and up, [2 + 2 panels][MATMUL_ROWS]. */
+static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels,
+                       uint32_t count, uint32_t width, uint32_t row, uint32_t column,
+                       struct device_activations *out)
 {
-    float gate[GATED_OUTPUTS], up[GATED_OUTPUTS];
-    for (uint32_t half = 0; half < 2; half++) {
-        memcpy(gate + half * PANEL_OUTPUTS, sums[half * MATMUL_ROWS + r], sizeof(*sums));
-        memcpy(up + half * PANEL_OUTPUTS, sums[(2 + half) * MATMUL_ROWS + r], sizeof(*sums));
+    for (uint32_t i = 0; i < panels; i++)
+        cpu->kernels->silu_multiply(sums[i * MATMUL_ROWS], sums[(2 + i) * MATMUL_ROWS],
+                                    count * PANEL_OUTPUTS);
+    for (uint32_t r = 0; r < count; r++) {
+        float both[GATED_OUTPUTS] = {0};
+        for (uint32_t i = 0; i < panels; i++)
+            memcpy(both + i * PANEL_OUTPUTS, sums[i * MATMUL_ROWS + r], sizeof(*sums));
+        cpu_activations_set(cpu, out, row + r, column, column + width, both);
     }
-    cpu->kernels->silu_multiply(gate, up, GATED_OUTPUTS);
-    cpu_activations_set(cpu, out, row + r, column, column + width, gate);
 }
 
 /* Outputs [first, first + width) of the matrices. */
@@ -169,8 +192,7 @@ static void gated_block(struct cpu_device *cpu, const struct cpu_scratch *scratc
         for (uint32_t i = 0; i < 4; i++)
             if (i % 2 < panels)
                 panel_multiply(cpu, &work[i], row, count, scratch->sums + i * MATMUL_ROWS);
-        for (uint32_t r = 0; r < count; r++)
-            gated_row(cpu, scratch->sums, r, width, row, column, out);
+        gated_rows(cpu, scratch->sums, panels, count, width, row, column, out);
     }
 }
 
@@ -222,8 +244,7 @@ void cpu_project_residual(struct device *device, struct seat seat,
             panel_multiply(cpu, &work, row, count, scratch->sums);
             for (uint32_t r = 0; r < count; r++) {
                 float *out = x + (uint64_t)(row + r) * weight->outputs + panel * PANEL_OUTPUTS;
-                for (uint32_t n = 0; n < width; n++)
-                    out[n] += scratch->sums[r][n];
+                panel_add(out, scratch->sums[r], width);
             }
         }
     }
@@ -253,8 +274,9 @@ void cpu_project_partials(struct device *device, struct seat seat,
                 uint32_t count = rows_left(row, rows);
                 panel_multiply(cpu, &work, row, count, scratch->sums);
                 for (uint32_t r = 0; r < count; r++)
-                    memcpy(unit + (uint64_t)(row + r) * weight->outputs + panel * PANEL_OUTPUTS,
-                           scratch->sums[r], width * sizeof(float));
+                    panel_store(unit + (uint64_t)(row + r) * weight->outputs +
+                                    panel * PANEL_OUTPUTS,
+                                scratch->sums[r], width);
             }
         }
     }

@@ -24,15 +24,34 @@ static uint32_t processor_kernels(const struct cpu_kernels **out)
     return count;
 }
 #elif defined(__x86_64__)
+#include "amx_products.h"
+
+#include <cpuid.h>
+
+/* What not every compiler has a name for. */
+static bool has_halves(void) /* F16C */
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
+static bool has_tiles(void) /* AMX, and AMX with int8 */
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1);
+}
+
 static uint32_t processor_kernels(const struct cpu_kernels **out)
 {
     uint32_t count = 0;
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_halves();
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")) {
+        if (has_tiles() && amx_allowed())
+            out[count++] = &cpu_kernels_amx;
         out[count++] = &cpu_kernels_avx512;
+    }
     if (avx2)
         out[count++] = &cpu_kernels_avx2;
     return count;

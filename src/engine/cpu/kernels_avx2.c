@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "element_kernels.inc"
 #include "float_kernels.inc"
 #include "avx_weights.h"
 
@@ -68,42 +69,45 @@ static ALWAYS_INLINE void store_sum(float *to, __m256 sum, bool add)
     _mm256_storeu_ps(to, add ? _mm256_add_ps(_mm256_loadu_ps(to), sum) : sum);
 }
 
-/* `rows` and `kind` are constants at every call. Groups [begin, end) of 4 inputs. */
+#define TILE_ROWS 4
+
+/* `rows`, from row `first` of the group on, and `kind` are constants at every call. Groups
+ * [begin, end) of 4 inputs. */
 static ALWAYS_INLINE void tile_groups(const enum block_kind kind, const int8_t *quants,
-                                      const struct quant_group *group, const int begin,
-                                      const int end, const uint32_t rows,
-                                      __m256i whole[GROUP_ROWS])
+                                      const struct quant_group *group, uint32_t first,
+                                      const int begin, const int end, const uint32_t rows,
+                                      __m256i whole[TILE_ROWS])
 {
     for (uint32_t r = 0; r < rows; r++)
         whole[r] = _mm256_setzero_si256();
     for (int g = begin; g < end; g++) {
         __m256i weight = _mm256_loadu_si256((const __m256i *)(const void *)(quants + 64 * g));
         for (uint32_t r = 0; r < rows; r++)
-            whole[r] = dot(kind, whole[r], weight, four_inputs(group, r, g));
+            whole[r] = dot(kind, whole[r], weight, four_inputs(group, first + r, g));
     }
 }
 
 static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_block *weight,
-                               uint32_t blocks, const struct quant_group *group,
+                               uint32_t blocks, const struct quant_group *group, uint32_t first,
                                const uint32_t rows, uint32_t column, panel_sums *sums, bool add)
 {
-    __m256 sum[GROUP_ROWS];
-    __m256i whole[GROUP_ROWS];
+    __m256 sum[TILE_ROWS];
+    __m256i whole[TILE_ROWS];
     const int halves = kind == BLOCK_HALVES ? 2 : 1;
     for (uint32_t r = 0; r < rows; r++)
         sum[r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
         for (int half = 0; half < halves; half++) {
             __m256 scale = _mm256_loadu_ps((half ? weight->other : weight->scale) + column);
-            tile_groups(kind, weight->quants + 4 * column, group, half * 4,
+            tile_groups(kind, weight->quants + 4 * column, group, first, half * 4,
                         (half + 1) * 8 / halves, rows, whole);
             for (uint32_t r = 0; r < rows; r++)
-                sum[r] = add_whole(sum[r], whole[r], scale, group->scale[2 * r]);
+                sum[r] = add_whole(sum[r], whole[r], scale, group->scale[first + r]);
         }
         if (kind == BLOCK_MINIMA)
             for (uint32_t r = 0; r < rows; r++)
                 sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(weight->other + column),
-                                         _mm256_set1_ps(group->scaled_sum[2 * r]), sum[r]);
+                                         _mm256_set1_ps(group->scaled_sum[first + r]), sum[r]);
     }
     for (uint32_t r = 0; r < rows; r++)
         store_sum(sums[r] + column, sum[r], add);
@@ -115,13 +119,15 @@ static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
                                         uint32_t group_stride, uint32_t rows, panel_sums *sums,
                                         bool add)
 {
-    for (uint32_t r = 0; r < rows; r += GROUP_ROWS, activations += group_stride) {
+    for (uint32_t r = 0; r < rows; r += TILE_ROWS) {
+        const struct quant_group *group = activations + r / GROUP_ROWS * group_stride;
+        uint32_t first = r % GROUP_ROWS;
         for (uint32_t column = 0; column < PANEL_OUTPUTS; column += 8) {
             switch (rows - r) {
-            case 1: tile(kind, weight, blocks, activations, 1, column, sums + r, add); break;
-            case 2: tile(kind, weight, blocks, activations, 2, column, sums + r, add); break;
-            case 3: tile(kind, weight, blocks, activations, 3, column, sums + r, add); break;
-            default: tile(kind, weight, blocks, activations, 4, column, sums + r, add); break;
+            case 1: tile(kind, weight, blocks, group, first, 1, column, sums + r, add); break;
+            case 2: tile(kind, weight, blocks, group, first, 2, column, sums + r, add); break;
+            case 3: tile(kind, weight, blocks, group, first, 3, column, sums + r, add); break;
+            default: tile(kind, weight, blocks, group, first, 4, column, sums + r, add); break;
             }
         }
     }
@@ -164,11 +170,11 @@ static ALWAYS_INLINE void row_format(enum packed_format format, const uint8_t *w
                 __m256i whole = row_groups(format, weight, c, group, row, half * 4,
                                            (half + 1) * 8 / halves);
                 sum[c] = add_whole(sum[c], whole, avx_scale(format, weight, half, c),
-                                   group->scale[2 * row]);
+                                   group->scale[row]);
             }
             if (block_kind_of(format) == BLOCK_MINIMA)
                 sum[c] = _mm256_fmadd_ps(avx_minimum(format, weight, c),
-                                         _mm256_set1_ps(group->scaled_sum[2 * row]), sum[c]);
+                                         _mm256_set1_ps(group->scaled_sum[row]), sum[c]);
         }
     }
     store_sum(sums, sum[0], add);

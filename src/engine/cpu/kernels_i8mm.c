@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "element_kernels.inc"
 #include "float_kernels.inc"
 
 const struct cpu_kernels cpu_kernels_i8mm = {

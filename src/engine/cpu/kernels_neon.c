@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "element_kernels.inc"
 #include "float_kernels.inc"
 
 /* A ready block's quants are [8 groups][16 outputs][4 inputs]. */

@@ -4,6 +4,7 @@
 #include "cpu_kernels.h"
 #include "lanes_portable.h"
 
+#include "element_kernels.inc"
 #include "float_kernels.inc"
 
 /* ---- weights ready for use -------------------------------------------------------------------
@@ -107,7 +108,7 @@ static int32_t whole_product(const struct ready_block *weight, uint32_t output,
 static float add_block(enum block_kind kind, const struct ready_block *weight, uint32_t output,
                        const struct quant_group *activations, uint32_t row, float sum)
 {
-    float scale = activations->scale[2 * row];
+    float scale = activations->scale[GROUP_COPIES * row];
     if (kind == BLOCK_HALVES) {
         int32_t first = whole_product(weight, output, activations, row, 0, 4);
         int32_t second = whole_product(weight, output, activations, row, 4, 8);
@@ -117,7 +118,7 @@ static float add_block(enum block_kind kind, const struct ready_block *weight, u
     int32_t whole = whole_product(weight, output, activations, row, 0, 8);
     sum = fmaf((float)whole, weight->scale[output] * scale, sum);
     if (kind == BLOCK_MINIMA)
-        sum = fmaf(weight->other[output], activations->scaled_sum[2 * row], sum);
+        sum = fmaf(weight->other[output], activations->scaled_sum[GROUP_COPIES * row], sum);
     return sum;
 }
 

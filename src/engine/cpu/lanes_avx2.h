@@ -134,4 +134,6 @@ static inline lanes lanes_load_bfloat(const uint16_t *from)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bfloat), 16));
 }
 
+#include "lanes_eight.h"
+
 #endif

@@ -138,4 +138,6 @@ static inline lanes lanes_load_bfloat(const uint16_t *from)
 }
 
 #undef LANES_BOTH
+#include "lanes_eight.h"
+
 #endif

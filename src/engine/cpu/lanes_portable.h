@@ -149,4 +149,6 @@ static inline lanes lanes_load_bfloat(const uint16_t *from)
 }
 
 #undef LANES_EACH
+#include "lanes_eight.h"
+
 #endif

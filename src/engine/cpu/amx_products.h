@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products with quantised weights by AMX's tiles; see cpu_kernels.h. Few rows, and making weights
+ * ready, are as in avx512_products.h. */
+#ifndef BATON_ENGINE_AMX_PRODUCTS_H
+#define BATON_ENGINE_AMX_PRODUCTS_H
+
+#include "cpu_kernels.h"
+
+/* Whether the kernel lets this process use the tiles; asks for it. */
+bool amx_allowed(void);
+
+void amx_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+                  const struct quant_group *activations, uint32_t group_stride, uint32_t rows,
+                  panel_sums *sums, bool add);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AVX-512 with VNNI. A register holds the 4 inputs of a whole panel's 16 outputs, and one
+ * instruction adds their products with a row's 4 inputs, broadcast from memory. It wants weights
+ * without a sign: those that have one are lifted, and the lift times the sum of the row's quants
+ * (which the activations carry) is where the sum begins below zero. Rows go 8 at a time, as many as
+ * the registers hold; up to 8 meet the packed weights. */
+#include "avx512_products.h"
+#include "avx_weights.h"
+
+#include <string.h>
+
+#define TILE_ROWS AVX512_DIRECT_ROWS
+#define QUANT_GROUPS 8 /* of 4 inputs in a block */
+
+/* ---- weights -------------------------------------------------------------------------------- */
+
+/* Nibbles straight from the file are lifted by 8 only. */
+#define LIFT AVX512_LIFT
+
+static ALWAYS_INLINE int lift_of(enum packed_format format)
+{
+    if (block_kind_of(format) == BLOCK_MINIMA)
+        return 0;
+    return format == PACKED_Q4_CENTRED ? 8 : LIFT;
+}
+
+/* Inputs of group g of all 16 outputs, lifted by lift_of. */
+static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint8_t *block,
+                                           int g)
+{
+    const uint8_t *at = avx_quants_at(format, block);
+    if (!avx_has_nibbles(format)) {
+        __m512i bytes = _mm512_loadu_si512(at + 64 * g);
+        return lift_of(format) ? _mm512_xor_si512(bytes, _mm512_set1_epi8((char)LIFT)) : bytes;
+    }
+    __m512i both = _mm512_loadu_si512(at + 64 * (g & 3));
+    if (g >= 4)
+        both = _mm512_srli_epi16(both, 4);
+    return _mm512_and_si512(both, _mm512_set1_epi8(15));
+}
+
+static ALWAYS_INLINE __m512 both_halves(__m256 first, __m256 second)
+{
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)),
+                                               _mm256_castps_pd(second), 1));
+}
+
+/* A ready block's quants are [8 groups][16 outputs][4 inputs], lifted. */
+static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_t *block,
+                                         uint32_t count, struct ready_block *out)
+{
+    const __m512i more = _mm512_set1_epi8((char)(LIFT - lift_of(format)));
+    for (uint32_t b = 0; b < count; b++, block += avx_block_bytes(format), out++) {
+        avx_prepare_scales(format, block, out);
+        for (int g = 0; g < QUANT_GROUPS; g++) {
+            __m512i quants = lifted_quants(format, block, g);
+            if (format == PACKED_Q4_CENTRED)
+                quants = _mm512_add_epi8(quants, more);
+            _mm512_storeu_si512(out->quants + 64 * g, quants);
+        }
+    }
+}
+
+void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
+                    struct ready_block *out)
+{
+    switch (format) {
+    case PACKED_Q4_CENTRED: prepare_format(PACKED_Q4_CENTRED, blocks, count, out); return;
+    case PACKED_Q4_HALF: prepare_format(PACKED_Q4_HALF, blocks, count, out); return;
+    case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
+    case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
+    case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
+    default: prepare_format(PACKED_Q8_HALF_BLOCKS, blocks, count, out); return;
+    }
+}
+
+/* ---- a block of some rows ------------------------------------------------------------------- */
+
+/* Inputs of group g of a row. */
+static ALWAYS_INLINE __m512i four_inputs(const struct quant_group *group, uint32_t row, int g)
+{
+    int32_t four;
+    memcpy(&four, group->quants + quant_index(row, 4 * (uint32_t)g), sizeof(four));
+    return _mm512_set1_epi32(four);
+}
+
+/* Where the whole sum of a row begins: inputs of `half`, or of the whole block. */
+static ALWAYS_INLINE __m512i start_of(const enum block_kind kind, const int lift,
+                                      const struct quant_group *group, uint32_t row, int half)
+{
+    if (!lift)
+        return _mm512_setzero_si512();
+    int sum = group->quant_sums[half][row];
+    if (kind != BLOCK_HALVES)
+        sum += group->quant_sums[1][row];
+    return _mm512_set1_epi32(-lift * sum);
+}
+
+/* A block's weights: of a panel that is ready, or just unpacked. */
+struct block {
+    __m512i quants[QUANT_GROUPS];
+    __m512 scale, other;
+};
+
+/* Adds a block to the sums of `rows` rows, from row `first` of the group on. */
+static ALWAYS_INLINE void add_block(const enum block_kind kind, const int lift,
+                                    const struct block *block, const struct quant_group *group,
+                                    uint32_t first, const uint32_t rows, __m512 sum[TILE_ROWS])
+{
+    const int halves = kind == BLOCK_HALVES ? 2 : 1;
+    __m512i whole[TILE_ROWS];
+    for (int half = 0; half < halves; half++) {
+        __m512 scale = half ? block->other : block->scale;
+        for (uint32_t r = 0; r < rows; r++)
+            whole[r] = start_of(kind, lift, group, first + r, half);
+        for (int g = half * 4; g < (half + 1) * QUANT_GROUPS / halves; g++)
+            for (uint32_t r = 0; r < rows; r++)
+                whole[r] = _mm512_dpbusd_epi32(whole[r], block->quants[g],
+                                               four_inputs(group, first + r, g));
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r] = _mm512_fmadd_ps(
+                _mm512_cvtepi32_ps(whole[r]),
+                _mm512_mul_ps(scale, _mm512_set1_ps(group->scale[first + r])), sum[r]);
+    }
+    if (kind == BLOCK_MINIMA)
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r] = _mm512_fmadd_ps(block->other, _mm512_set1_ps(group->scaled_sum[first + r]),
+                                     sum[r]);
+}
+
+static ALWAYS_INLINE void store_sums(const uint32_t rows, const __m512 sum[TILE_ROWS],
+                                     panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        _mm512_storeu_ps(sums[r],
+                         add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), sum[r]) : sum[r]);
+}
+
+/* ---- many rows ------------------------------------------------------------------------------ */
+
+static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_block *weight,
+                               uint32_t blocks, const struct quant_group *group, uint32_t first,
+                               const uint32_t rows, panel_sums *sums, bool add)
+{
+    __m512 sum[TILE_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
+        sum[r] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
+        struct block block;
+        for (int g = 0; g < QUANT_GROUPS; g++)
+            block.quants[g] = _mm512_loadu_si512(weight->quants + 64 * g);
+        block.scale = _mm512_loadu_ps(weight->scale);
+        block.other = _mm512_loadu_ps(weight->other);
+        add_block(kind, kind == BLOCK_MINIMA ? 0 : LIFT, &block, group, first, rows, sum);
+    }
+    store_sums(rows, sum, sums, add);
+}
+
+static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
+                                        const struct ready_block *weight, uint32_t blocks,
+                                        const struct quant_group *activations,
+                                        uint32_t group_stride, uint32_t rows, panel_sums *sums,
+                                        bool add)
+{
+    uint32_t r = 0;
+    for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
+        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
+             TILE_ROWS, sums + r, add);
+    for (; r < rows; r++)
+        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
+             1, sums + r, add);
+}
+
+void avx512_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+                     const struct quant_group *activations, uint32_t group_stride,
+                     uint32_t rows, panel_sums *sums, bool add)
+{
+    if (kind == BLOCK_PLAIN)
+        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
+    else if (kind == BLOCK_MINIMA)
+        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
+    else
+        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
+}
+
+/* ---- few rows ------------------------------------------------------------------------------- */
+
+static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *weight,
+                                      uint32_t blocks, const struct quant_group *group,
+                                      const uint32_t rows, panel_sums *sums, bool add)
+{
+    const enum block_kind kind = block_kind_of(format);
+    __m512 sum[TILE_ROWS];
+    for (uint32_t r = 0; r < rows; r++)
+        sum[r] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < blocks; b++, weight += avx_block_bytes(format), group++) {
+        struct block block;
+        for (int g = 0; g < QUANT_GROUPS; g++)
+            block.quants[g] = lifted_quants(format, weight, g);
+        block.scale =
+            both_halves(avx_scale(format, weight, 0, 0), avx_scale(format, weight, 0, 1));
+        if (kind == BLOCK_MINIMA)
+            block.other =
+                both_halves(avx_minimum(format, weight, 0), avx_minimum(format, weight, 1));
+        if (kind == BLOCK_HALVES)
+            block.other =
+                both_halves(avx_scale(format, weight, 1, 0), avx_scale(format, weight, 1, 1));
+        add_block(kind, lift_of(format), &block, group, 0, rows, sum);
+    }
+    store_sums(rows, sum, sums, add);
+}
+
+static ALWAYS_INLINE void direct_format(enum packed_format format, const uint8_t *weight,
+                                        uint32_t blocks, const struct quant_group *group,
+                                        uint32_t rows, panel_sums *sums, bool add)
+{
+    switch (rows) {
+    case 1: direct_tile(format, weight, blocks, group, 1, sums, add); return;
+    case 2: direct_tile(format, weight, blocks, group, 2, sums, add); return;
+    case 3: direct_tile(format, weight, blocks, group, 3, sums, add); return;
+    case 4: direct_tile(format, weight, blocks, group, 4, sums, add); return;
+    case 5: direct_tile(format, weight, blocks, group, 5, sums, add); return;
+    case 6: direct_tile(format, weight, blocks, group, 6, sums, add); return;
+    case 7: direct_tile(format, weight, blocks, group, 7, sums, add); return;
+    default: direct_tile(format, weight, blocks, group, 8, sums, add); return;
+    }
+}
+
+/* So few rows are in one group. */
+void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
+{
+    (void)group_stride;
+#define DIRECT_FORMAT(name) \
+    case name: direct_format(name, weight, blocks, activations, rows, sums, add); return;
+    switch (format) {
+        DIRECT_FORMAT(PACKED_Q4_CENTRED)
+        DIRECT_FORMAT(PACKED_Q4_HALF)
+        DIRECT_FORMAT(PACKED_Q4_FLOAT)
+        DIRECT_FORMAT(PACKED_Q8_HALF)
+        DIRECT_FORMAT(PACKED_Q8_FLOAT)
+    default: direct_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, activations, rows, sums, add);
+    }
+#undef DIRECT_FORMAT
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products with quantised weights by AVX-512's vector neural network instructions; see
+ * cpu_kernels.h. */
+#ifndef BATON_ENGINE_AVX512_PRODUCTS_H
+#define BATON_ENGINE_AVX512_PRODUCTS_H
+
+#include "cpu_kernels.h"
+
+#define AVX512_DIRECT_ROWS 8
+
+/* What the bytes of a ready block that have a sign are lifted by, so that they have none. */
+#define AVX512_LIFT 128
+
+void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
+                    struct ready_block *out);
+void avx512_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+                     const struct quant_group *activations, uint32_t group_stride,
+                     uint32_t rows, panel_sums *sums, bool add);
+void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add);
+
+#endif

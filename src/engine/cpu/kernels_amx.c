@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AMX for products of many rows with quantised weights, in amx_products.c; everything else is as in
+ * kernels_avx512.c. */
+#include "amx_products.h"
+#include "avx512_products.h"
+#include "lanes_avx512.h"
+
+#include <math.h>
+
+#include "element_kernels.inc"
+#include "float_kernels.inc"
+
+const struct cpu_kernels cpu_kernels_amx = {
+    .name = "amx",
+    .norm = norm,
+    .quantise = quantise,
+    .silu_multiply = silu_multiply,
+    .prepare = avx512_prepare,
+    .multiply = amx_multiply,
+    .direct_rows = AVX512_DIRECT_ROWS,
+    .multiply_direct = avx512_multiply_direct,
+    .multiply_float = multiply_float,
+    .rotate_halves = rotate_halves,
+    .rotate_pairs = rotate_pairs,
+    .store_half = store_half,
+    .load_half = load_half,
+    .turn_keys = turn_keys,
+    .attend = attend,
+    .attend_half = attend_half,
+    .fold = fold,
+};

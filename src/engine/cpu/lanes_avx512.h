@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lanes_portable.h with AVX-512: sixteen lanes for what goes number by number (sums across them are of
+ * whole numbers only), and half a register for the eight partial sums of a row. */
+#ifndef BATON_ENGINE_LANES_AVX512_H
+#define BATON_ENGINE_LANES_AVX512_H
+
+#include "number.h"
+
+#include <immintrin.h>
+
+#define LANES 16
+
+typedef __m512 lanes;
+
+static inline lanes lanes_load(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+
+static inline void lanes_store(float *to, lanes a)
+{
+    _mm512_storeu_ps(to, a);
+}
+
+static inline lanes lanes_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+static inline lanes lanes_add(lanes a, lanes b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline lanes lanes_subtract(lanes a, lanes b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline lanes lanes_multiply(lanes a, lanes b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline lanes lanes_divide(lanes a, lanes b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline lanes lanes_fma_scalar(lanes a, float b, lanes c)
+{
+    return _mm512_fmadd_ps(a, _mm512_set1_ps(b), c);
+}
+
+static inline lanes lanes_larger(lanes a, lanes b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline lanes lanes_smaller(lanes a, lanes b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+static inline lanes lanes_magnitude(lanes a)
+{
+    return _mm512_abs_ps(a);
+}
+
+static inline lanes lanes_round(lanes a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+#define LANES_SHIFT 0x1.8p+23f
+static inline lanes lanes_power_of_shifted(lanes shifted)
+{
+    __m512i exponent = _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+
+static inline float lanes_sum(lanes a)
+{
+    return _mm512_reduce_add_ps(a);
+}
+
+static inline float lanes_largest(lanes a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
+static inline void lanes_store_int8(int8_t *to, lanes a)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a)));
+}
+
+static inline lanes lanes_load_half(const uint16_t *from)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
+static inline void lanes_store_half(uint16_t *to, lanes a)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to,
+                        _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+static inline lanes lanes_load_bfloat(const uint16_t *from)
+{
+    __m256i bfloat = _mm256_loadu_si256((const __m256i *)(const void *)from);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bfloat), 16));
+}
+
+/* ---- partial sums --------------------------------------------------------------------------- */
+
+#define EIGHT 8
+
+typedef __m256 eight;
+
+static inline eight eight_load(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+
+static inline eight eight_load_half(const uint16_t *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+static inline eight eight_set(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+static inline eight eight_add(eight a, eight b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline eight eight_fma(eight a, eight b, eight c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline __m128 eight_fold(eight a)
+{
+    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+}
+
+static inline float eight_sum(eight a)
+{
+    __m128 four = eight_fold(a);
+    __m128 two = _mm_hadd_ps(four, four);
+    return _mm_cvtss_f32(_mm_hadd_ps(two, two));
+}
+
+static inline void eight_sum4(eight a, eight b, eight c, eight d, float out[4])
+{
+    __m128 ab = _mm_hadd_ps(eight_fold(a), eight_fold(b));
+    __m128 cd = _mm_hadd_ps(eight_fold(c), eight_fold(d));
+    _mm_storeu_ps(out, _mm_hadd_ps(ab, cd));
+}
+
+/* ---- turned keys ---------------------------------------------------------------------------- */
+
+#define TURNED_KEYS
+
+/* Sixteen rows of 16 floats, `stride` apart, become 16 columns. */
+static inline void lanes_turn(const float *from, uint32_t stride, float *to, uint32_t to_stride)
+{
+    __m512 a[16], b[16];
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm512_loadu_ps(from + (uint32_t)i * stride);
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            __m512d low = _mm512_castps_pd(b[i + j]), high = _mm512_castps_pd(b[i + j + 2]);
+            a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    }
+    for (int i = 0; i < 4; i++) { /* a[i], a[i + 4], ...: column i of every quarter */
+        __m512 first = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        __m512 second = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        __m512 third = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        __m512 fourth = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+        b[i] = _mm512_shuffle_f32x4(first, second, 0x88);
+        b[i + 8] = _mm512_shuffle_f32x4(first, second, 0xdd);
+        b[i + 4] = _mm512_shuffle_f32x4(third, fourth, 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(third, fourth, 0xdd);
+    }
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_ps(to + (uint32_t)i * to_stride, b[i]);
+}
+
+#endif
