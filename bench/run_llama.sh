@@ -42,7 +42,9 @@ source_ready() {
 programs_ready() {
     [ -f "$cache/build/built" ] && return
     say "building llama.cpp for this processor (once; minutes)"
-    cmake -S "$source/vendor/llama.cpp" -B "$cache/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    # Without them gcc 12 drops the stores to what LDTILECFG reads, and AMX faults.
+    local flags="-fno-tree-dse -fno-dse"
+    cmake -S "$source/vendor/llama.cpp" -B "$cache/build" -G Ninja -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release \
         -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF >"$cache/cmake.log"
     # shellcheck disable=SC2086
