@@ -51,7 +51,9 @@ struct worker_values {
                       .help = "Threads that compute. Without it: one for each core"),          \
         WORKER_OPTION("tp-size", OPTION_U32, tp_size, .aliases = "tp|tensor-parallel-size",    \
                       .value = "N", .initial = "1", .min = 1, .max = 256,                      \
-                      .help = "Ranks that the model's heads are divided among"),               \
+                      .help =                                                                  \
+                          "Ranks that the model's heads are divided among; 2, 4 or 8 may be "  \
+                          "more than its KV heads"),                                           \
         WORKER_OPTION("kernels", OPTION_STRING, kernels, .value = "NAME",                      \
                       .help = "Which kernels compute, such as portable. Without it: the best " \
                               "for this processor"),                                           \

@@ -9,8 +9,9 @@
  *
  * The order of sums is part of every operation (design: the same tokens, always): a row depends on
  * its own inputs only, and on nothing that the arguments leave open. Where a sum runs over heads or
- * over the FFN it is made of *units*, the part of one KV head each: a unit's sum is ascending, and
- * the units are added in ascending order, whichever rank computed them. */
+ * over the FFN it is made of *units*, the part of one KV head or of some of its query heads: a
+ * unit's sum is ascending, and the units are added in ascending order, whichever rank computed
+ * them. */
 #ifndef BATON_ENGINE_DEVICE_H
 #define BATON_ENGINE_DEVICE_H
 

@@ -36,10 +36,16 @@ static int check_ranks(const struct model_config *config, uint32_t rank_count, s
     uint32_t units = forward_units(config);
     if (rank_count == 0 || units % rank_count)
         return error_set(err, BATON_EINVAL,
-                         "%u tensor-parallel ranks do not divide the %u parts of this model "
-                         "(%u KV heads)",
-                         rank_count, units, config->kv_head_count);
+                         "%u tensor-parallel ranks: this model of %u heads and %u KV heads can "
+                         "be divided in %u; use a number that divides %u",
+                         rank_count, config->head_count, config->kv_head_count, units, units);
     return BATON_OK;
+}
+
+uint32_t engine_first_kv_head(const struct model_config *config, uint32_t rank_count,
+                              uint32_t rank)
+{
+    return forward_kv_heads(config, rank_count, rank).begin;
 }
 
 int engine_page_shape(const struct model_config *config, uint32_t rank_count,
@@ -49,10 +55,11 @@ int engine_page_shape(const struct model_config *config, uint32_t rank_count,
     int rc = check_ranks(config, rank_count, err);
     if (rc)
         return rc;
+    struct range kv_heads = forward_kv_heads(config, rank_count, 0);
     *out = (struct page_shape){.element = element,
                                .layers = config->layer_count,
                                .kv = 2,
-                               .heads = config->kv_head_count / rank_count,
+                               .heads = kv_heads.end - kv_heads.begin,
                                .head_dim = config->head_dim,
                                .tokens_per_page = tokens_per_page};
     return BATON_OK;

@@ -24,8 +24,13 @@ struct engine_options {
     const char *kernels; /* "portable", "neon", ...; NULL: the best for this processor */
 };
 
-/* How many ranks a model can be split into at most; a rank count divides it. */
+/* How many ranks a model can be split into at most; a rank count divides it. They may be more than
+ * its KV heads: then neighbours keep the same one and divide its query heads. */
 uint32_t engine_units(const struct model_config *config);
+
+/* The first KV head of a rank; engine_page_shape says how many it has. */
+uint32_t engine_first_kv_head(const struct model_config *config, uint32_t rank_count,
+                              uint32_t rank);
 
 /* What one of rank_count ranks keeps of each page. EINVAL: the ranks do not divide the units. */
 int engine_page_shape(const struct model_config *config, uint32_t rank_count,

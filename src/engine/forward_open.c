@@ -11,13 +11,34 @@
 #define BLOCK 32 /* inputs that a quantised matrix keeps together */
 #define PANEL 16 /* outputs likewise */
 
+/* So many ranks shall be possible where there are fewer KV heads. More units cost a pass over the
+ * sums each, so that none is made for nothing. */
+#define UNITS_WANTED 8
+
 /* ---- shares --------------------------------------------------------------------------------- */
+
+static bool parts_are_whole(const struct model_config *config, uint32_t parts)
+{
+    return config->head_dim % PANEL == 0 && config->head_count % parts == 0 &&
+           config->head_count / parts * config->head_dim % BLOCK == 0;
+}
 
 uint32_t forward_units(const struct model_config *config)
 {
-    uint32_t group = config->head_count / config->kv_head_count;
-    bool whole = config->head_dim % PANEL == 0 && group * config->head_dim % BLOCK == 0;
-    return whole && config->kv_head_count <= DEVICE_UNITS_MAX ? config->kv_head_count : 1;
+    uint32_t kv_heads = config->kv_head_count;
+    for (uint32_t parts = UNITS_WANTED; parts > kv_heads; parts /= 2)
+        if (parts % kv_heads == 0 && parts_are_whole(config, parts))
+            return parts;
+    return parts_are_whole(config, kv_heads) && kv_heads <= DEVICE_UNITS_MAX ? kv_heads : 1;
+}
+
+struct range forward_kv_heads(const struct model_config *config, uint32_t rank_count,
+                              uint32_t rank)
+{
+    uint32_t total = config->kv_head_count;
+    uint32_t count = total > rank_count ? total / rank_count : 1;
+    uint32_t first = rank * total / rank_count;
+    return (struct range){first, first + count};
 }
 
 static int open_units(struct forward_model *model, struct error err)
@@ -42,13 +63,14 @@ static void share_units(const struct forward_model *model, uint32_t index,
 {
     const struct model_config *config = &model->config;
     struct span units = span_of(model->units, index, model->rank_count);
-    uint32_t kv_width = config->kv_head_count / model->units * config->head_dim;
+    struct range kv_heads = forward_kv_heads(config, model->rank_count, index);
     uint32_t panels = (config->vocab_size + PANEL - 1) / PANEL;
     struct span logits = span_of(panels, index, model->rank_count);
     rank->units = (struct range){units.begin, units.end};
     rank->q_outputs =
         (struct range){model->head_inputs[units.begin], model->head_inputs[units.end]};
-    rank->kv_outputs = (struct range){kv_width * units.begin, kv_width * units.end};
+    rank->kv_outputs =
+        (struct range){kv_heads.begin * config->head_dim, kv_heads.end * config->head_dim};
     rank->ffn_outputs =
         (struct range){model->ffn_inputs[units.begin], model->ffn_inputs[units.end]};
     rank->logits_outputs = (struct range){logits.begin * PANEL, logits.end * PANEL};

@@ -6,9 +6,14 @@
 
 #include "forward.h"
 
-/* The parts that o and down sum over separately: one for each KV head where a head's part of the
- * matrices is whole panels and blocks, else one for all. */
+/* The parts that o and down sum over separately. They follow from the model alone, so that its bits do
+ * too: one for each KV head, or some of its query heads where there are few KV heads. A part of the
+ * matrices is whole panels and blocks; where it cannot be, there is one for all. */
 uint32_t forward_units(const struct model_config *config);
+
+/* Those of a rank. Where there are more ranks than KV heads, neighbours have the same one. */
+struct range forward_kv_heads(const struct model_config *config, uint32_t rank_count,
+                              uint32_t rank);
 
 /* `model` holds config, device and rank_count, and is filled in; forward_close undoes it, complete
  * or not. rank_count divides the units; rows are the most of a step. */

@@ -80,8 +80,8 @@ static uint32_t dtype_of(enum page_element element)
                                           : BATON_DTYPE_F32;
 }
 
-static baton_layout layout_of(const struct kv_memory *memory, uint32_t rank,
-                              uint32_t total_heads, const baton_base *base)
+static baton_layout layout_of(const struct kv_memory *memory, const struct model_config *config,
+                              uint32_t rank, const baton_base *base)
 {
     const struct page_layout *from = &memory->layout;
     baton_layout layout = BATON_LAYOUT_INIT;
@@ -91,8 +91,8 @@ static baton_layout layout_of(const struct kv_memory *memory, uint32_t rank,
     layout.layers = from->shape.layers;
     layout.kv = from->shape.kv;
     layout.heads = from->shape.heads;
-    layout.first_head = rank * from->shape.heads;
-    layout.total_heads = total_heads;
+    layout.first_head = engine_first_kv_head(config, memory->rank_count, rank);
+    layout.total_heads = config->kv_head_count;
     layout.head_bytes = from->head_bytes;
     layout.page_stride = from->page_stride;
     layout.layer_stride = from->layer_stride;
@@ -115,8 +115,7 @@ static int manager_open(struct rank_group *group, const struct kv_memory *memory
     const baton_region region = {.struct_size = sizeof(baton_region),
                                  .kind = BATON_REGION_KV,
                                  .name = "kv",
-                                 .layout =
-                                     layout_of(memory, rank, config->kv_head_count, &base)};
+                                 .layout = layout_of(memory, config, rank, &base)};
     const baton_aux aux = {.struct_size = sizeof(baton_aux),
                            .slots = group->note_count,
                            .address = group->notes,

@@ -106,7 +106,8 @@ static void check_threads_and_ranks(const struct plain *plain)
 {
     static const struct {
         uint32_t ranks, threads, piece; /* threads of each rank */
-    } cases[] = {{1, 2, LENGTH}, {1, 5, 30}, {2, 1, 30}, {2, 2, LENGTH}, {4, 1, LENGTH}};
+    } cases[] = {{1, 2, LENGTH}, {1, 5, 30}, {2, 1, 30}, {2, 2, LENGTH},
+                 {4, 1, LENGTH}, {4, 2, 30}, {8, 1, 30}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         if (engine_units(&plain->model.config) % cases[i].ranks)
             continue;
@@ -244,6 +245,49 @@ static void test_llama_q6_k(void **state)
     check_all(&config, TENSOR_Q6_K);
 }
 
+/* One KV head, which all ranks keep. */
+static void test_one_kv_head_q4_1(void **state)
+{
+    (void)state;
+    struct model_config config = tiny_config(MODEL_QWEN3, 1, 96, 224);
+    config.head_count = 8;
+    assert_int_equal(engine_units(&config), 8);
+    check_all(&config, TENSOR_Q4_1);
+}
+
+/* Six query heads for each of two KV heads: four ranks with three, but not eight. */
+static void test_three_heads_a_rank_q8_0(void **state)
+{
+    (void)state;
+    struct model_config config = tiny_config(MODEL_LLAMA, 2, 96, 224);
+    config.head_count = 12;
+    assert_int_equal(engine_units(&config), 4);
+    check_all(&config, TENSOR_Q8_0);
+}
+
+static void test_units_follow_from_the_heads(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t heads, kv_heads, head_dim, units;
+    } models[] = {
+        {9, 3, 64, 3},   /* three query heads of each KV head cannot be halved */
+        {14, 2, 64, 2},  /* nor seven */
+        {32, 8, 128, 8}, /* enough KV heads */
+        {64, 16, 128, 16}, {32, 4, 64, 8}, /* KV heads on two ranks each */
+        {8, 2, 32, 8},                     /* a query head for each of eight ranks */
+        {8, 4, 16, 4},                     /* which would be half a block here */
+        {8, 8, 16, 1},                     /* as it is here for each KV head */
+        {8, 2, 24, 1},                     /* not whole panels */
+    };
+    for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
+        struct model_config config = tiny_config(MODEL_LLAMA, models[i].kv_heads, 64, 96);
+        config.head_count = models[i].heads;
+        config.head_dim = models[i].head_dim;
+        assert_int_equal(engine_units(&config), models[i].units);
+    }
+}
+
 /* Heads that are not whole blocks: the model cannot be split, but runs. */
 static void test_odd_heads_q4_0(void **state)
 {
@@ -276,7 +320,7 @@ static void run_long(const struct tiny_model *model, const struct session_option
 static void test_long_context_on_many_threads(void **state)
 {
     (void)state;
-    const uint32_t crews[][2] = {{1, 2}, {1, 5}, {2, 3}}; /* ranks, threads of each */
+    const uint32_t crews[][2] = {{1, 2}, {1, 5}, {2, 3}, {8, 2}}; /* ranks, threads of each */
     for (int odd = 0; odd < 2; odd++) {
         struct model_config config = tiny_config(MODEL_LLAMA, 4, 96, 96);
         struct tiny_model model;
@@ -313,6 +357,9 @@ int main(void)
         cmocka_unit_test(test_qwen3_bf16),
         cmocka_unit_test(test_llama_q4_k),
         cmocka_unit_test(test_llama_q6_k),
+        cmocka_unit_test(test_one_kv_head_q4_1),
+        cmocka_unit_test(test_three_heads_a_rank_q8_0),
+        cmocka_unit_test(test_units_follow_from_the_heads),
         cmocka_unit_test(test_odd_heads_q4_0),
         cmocka_unit_test(test_long_context_on_many_threads),
     };

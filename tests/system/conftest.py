@@ -67,7 +67,7 @@ def fleet(baton, model):
     """Starts a prefill and a decode worker: fleet("--verify-transfer", decode=["--tp-size", "3"])."""
     started = []
 
-    def start(*options, **more):
+    def start(*options, model=model, **more):
         started.append(Fleet(baton, model, *options, **more))
         return started[-1]
 

@@ -3,33 +3,66 @@
 prompts are cut and whatever each side has cached. A few prompts for a few fleets; `make test-fleet`
 takes 200, and all the fleets."""
 import concurrent.futures
+import itertools
+import os
 import random
 
 import pytest
 
 from fleet import COUNT, greedy, outcome, prompt_of
+from random_folder import CHAT_TEMPLATE, random_folder
+from worker import running
 
 CHUNK = "--chunked-prefill-size"
-# name: options of both, of prefill, of decode. Those with a star are in `make test`.
-FLEETS = {
-    "auto*": ((), (), ()),
-    "tcp chunks of 32, verified, no cache*": (
-        ("--transfer-backend", "tcp", "--verify-transfer", "--disable-radix-cache"),
-        (CHUNK, "32"), ()),
-    "shm verified": (("--transfer-backend", "shm", "--verify-transfer"), (), ()),
-    "shm chunks of 32": (("--transfer-backend", "shm"), (CHUNK, "32"), ()),
-    "shm no cache": (("--transfer-backend", "shm", "--disable-radix-cache"), (), ()),
-    "tcp": (("--transfer-backend", "tcp"), (), ()),
-    "cma": (("--transfer-backend", "cma"), (), ()),
-    "3 ranks to 1, verified*": (("--verify-transfer",), ("--tp-size", "3", CHUNK, "32"), ()),
-    "1 rank to 3*": ((), (), ("--tp-size", "3", "--page-order", "head")),
-    "3 ranks to 1 over tcp": (("--transfer-backend", "tcp"), ("--tp-size", "3"), ()),
-    "1 rank to 3 over tcp": (("--transfer-backend", "tcp"), (CHUNK, "32"), ("--tp-size", "3")),
-    "pages by layer to pages by head": ((), ("--page-order", "layer"), ("--page-order", "head")),
-    "pages of 32 to pages of 16": ((), ("--page-size", "32"), ("--page-size", "16")),
-    "whole chunks, no guessing": ((), ("--no-layerwise", "--no-optimistic"), ()),
-    "short prompts stay at decode": ((), (), ("--local-prefill-tokens", "64")),
+DEFAULT, FOUR, TWO = "default", "4 KV heads", "2 KV heads"
+SHAPES = {FOUR: {"num_key_value_heads": 4},
+          TWO: {"num_key_value_heads": 2, "model_type": "qwen3"}}
+# Ranks of prefill and decode. Four ranks on two KV heads have each of them twice.
+RANKS = {DEFAULT: ((1, 1), (3, 1), (1, 3)),
+         FOUR: ((2, 1), (1, 2), (4, 2), (2, 4), (4, 1), (1, 4), (4, 4)),
+         TWO: ((4, 4), (4, 2), (2, 4), (4, 1), (1, 4), (2, 1), (1, 2))}
+
+
+def matrix():
+    """name: model, options of both, of prefill, of decode; every page checked on arrival."""
+    for model, backend, chunk, cache in itertools.product(
+            RANKS, ("shm", "tcp"), ("512", "32"), (True, False)):
+        for prefill, decode in RANKS[model]:
+            both = ["--transfer-backend", backend, "--verify-transfer"]
+            name = f"{model}, ranks {prefill}-{decode}, {backend}, chunks of {chunk}"
+            if not cache:
+                both.append("--disable-radix-cache")
+                name += ", no cache"
+            yield name, (model, both, ("--tp-size", str(prefill), CHUNK, chunk),
+                         ("--tp-size", str(decode)))
+
+
+FLEETS = dict(matrix()) | {
+    "auto": (DEFAULT, (), (), ()),
+    "cma": (DEFAULT, ("--transfer-backend", "cma"), (), ()),
+    "1 rank to 3 by head": (DEFAULT, (), (), ("--tp-size", "3", "--page-order", "head")),
+    "4 ranks to 4 on 2 KV heads by head": (TWO, (), ("--tp-size", "4"),
+                                           ("--tp-size", "4", "--page-order", "head")),
+    "pages by layer to pages by head": (DEFAULT, (), ("--page-order", "layer"),
+                                        ("--page-order", "head")),
+    "pages of 32 to pages of 16": (DEFAULT, (), ("--page-size", "32"), ("--page-size", "16")),
+    "whole chunks, no guessing": (DEFAULT, (), ("--no-layerwise", "--no-optimistic"), ()),
+    "short prompts stay at decode": (DEFAULT, (), (), ("--local-prefill-tokens", "64")),
 }
+# Those in `make test`: both backends, both chunk sizes, with and without the cache, all the ranks.
+FEW = ["auto", "1 rank to 3 by head",
+       "default, ranks 1-1, tcp, chunks of 32, no cache",
+       "default, ranks 3-1, shm, chunks of 32",
+       "4 KV heads, ranks 2-1, tcp, chunks of 512",
+       "4 KV heads, ranks 1-2, shm, chunks of 32, no cache",
+       "4 KV heads, ranks 4-2, shm, chunks of 512",
+       "4 KV heads, ranks 2-4, tcp, chunks of 32",
+       "2 KV heads, ranks 4-4, shm, chunks of 32",
+       "2 KV heads, ranks 4-4, tcp, chunks of 512, no cache",
+       "2 KV heads, ranks 4-2, tcp, chunks of 32",
+       "2 KV heads, ranks 2-4, shm, chunks of 512",
+       "2 KV heads, ranks 4-1, shm, chunks of 32",
+       "2 KV heads, ranks 1-4, tcp, chunks of 32"]
 
 
 def requests(count, longest):
@@ -82,7 +115,17 @@ def made():
 
 
 @pytest.fixture(scope="module")
-def expected(worker, made):
+def models(model, tmp_path_factory):
+    """name: file or folder."""
+    folder = tmp_path_factory.mktemp("models")
+    return {DEFAULT: model} | {
+        name: random_folder(folder / name, seed=3, chat_template=CHAT_TEMPLATE, hidden_size=128,
+                            intermediate_size=224, num_hidden_layers=3, num_attention_heads=8,
+                            max_position_embeddings=4096, **shape)
+        for name, shape in SHAPES.items()}
+
+
+def answers_of(worker, made):
     def ask(path, body):
         reply = worker.post(path, body)
         assert reply.status == 200, reply.body
@@ -90,15 +133,32 @@ def expected(worker, made):
     return all_at_once(ask, made)
 
 
+@pytest.fixture(scope="module")
+def expected_of(baton, worker, models, made):
+    """What `baton serve` answers with a model."""
+    found = {}
+
+    def of(name):
+        if name not in found and name == DEFAULT:
+            found[name] = answers_of(worker, made)
+        elif name not in found:
+            with running(os.environ.get("BATON_REFERENCE", baton), models[name]) as one:
+                found[name] = answers_of(one, made)
+        return found[name]
+
+    return of
+
+
 def compare(got, expected, made):
     for one, right, (path, body) in zip(got, expected, made):
         assert one == right, f"{path} {body}"
 
 
-@pytest.mark.parametrize("name", [name for name in FLEETS if COUNT or name.endswith("*")])
-def test_same_bytes(fleet, expected, made, name):
-    both, prefill, decode = FLEETS[name]
-    pair = fleet(*both, prefill=prefill, decode=decode)
+@pytest.mark.parametrize("name", FLEETS if COUNT else FEW)
+def test_same_bytes(fleet, models, expected_of, made, name):
+    model, both, prefill, decode = FLEETS[name]
+    expected = expected_of(model)
+    pair = fleet(*both, prefill=prefill, decode=decode, model=models[model])
     compare(all_at_once(lambda path, body: pair.ask(path, **body), made), expected, made)
     # Again, with what each side has cached now, in another order.
     again = [(right, one) for right, one in zip(expected, made)][::-2]
@@ -115,14 +175,10 @@ def test_same_bytes(fleet, expected, made, name):
     pair.wait_clean()
 
 
-def test_decode_first(fleet, expected, made):
+def test_decode_first(fleet, expected_of, made):
     """The client knows decode only, which asks a prefill worker for a room."""
     pair = fleet(decode_first=True)
-    def ask(path, body):
-        reply = pair.decode.post(path, body)
-        assert reply.status == 200, reply.body
-        return outcome(reply)
-    compare(all_at_once(ask, made), expected, made)
+    compare(answers_of(pair.decode, made), expected_of(DEFAULT), made)
     metrics = pair.decode.metrics()
     assert metrics["baton:handovers_total"] >= len(made)
     assert metrics["baton:recomputed_total"] == 0
