@@ -449,6 +449,12 @@ BATON_API int baton_receiver_failure(const baton_receiver *receiver, char *text,
 /* 1 when no one can store into the granted pages any more. Only this, never FAILED, makes the
  * pages of a failed room reusable. */
 BATON_API int baton_receiver_fenced(const baton_receiver *receiver);
+
+/* After FAILED: so many tokens from the beginning of the sequence (the prefix counts) have all their
+ * layers in the granted pages, by the protocol's own proof: a COMMIT said so and all that it counted
+ * had come. 0: nothing can be relied on. The pages may be used once they are fenced. Errors: ESTATE
+ * (not FAILED). */
+BATON_API int baton_receiver_landed(const baton_receiver *receiver, uint32_t *tokens);
 BATON_API int baton_receiver_timeline(const baton_receiver *receiver, baton_timeline *out);
 
 /* Aborts what has not ended. Pages of a room closed before it was fenced stay in quarantine in

@@ -350,6 +350,7 @@ QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_receiver_poll": (c_int, (_handle,)),
     "baton_receiver_abort": (c_int, (_handle, c_char_p)),
     "baton_receiver_decline": (c_int, (_handle, c_char_p)),
+    "baton_receiver_landed": (c_int, (_handle, POINTER(c_uint32))),
     "baton_receiver_failure": (c_int, (_handle, c_char_p, c_size_t)),
     "baton_receiver_fenced": (c_int, (_handle,)),
     "baton_receiver_timeline": (c_int, (_handle, POINTER(Timeline))),

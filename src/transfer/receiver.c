@@ -183,6 +183,16 @@ int baton_receiver_failure(const baton_receiver *receiver, char *text, size_t si
     return receiver ? room_failure(receiver->room, text, size) : BATON_EINVAL;
 }
 
+int baton_receiver_landed(const baton_receiver *receiver, uint32_t *tokens)
+{
+    if (!receiver || !tokens)
+        return BATON_EINVAL;
+    if (baton_receiver_poll(receiver) != BATON_FAILED)
+        return BATON_ESTATE;
+    *tokens = receiver->room->landed_tokens;
+    return BATON_OK;
+}
+
 int baton_receiver_fenced(const baton_receiver *receiver)
 {
     return atomic_load_explicit(&receiver->room->fenced, memory_order_acquire) ==
