@@ -101,9 +101,8 @@ bool handover_end(struct scheduler *scheduler, struct generation_state *state,
     if (!state->room)
         return true;
     list_remove(scheduler, state);
-    int room = group_room_state(state->room);
-    if (room != BATON_FAILED && room != BATON_SUCCESS)
-        group_room_abort(state->room, reason);
+    if (group_room_state(state->room) != BATON_SUCCESS)
+        group_room_abort(state->room, reason); /* where it has not ended */
     if (group_room_fenced(state->room)) {
         group_room_close(state->room);
         free(state->limbo);

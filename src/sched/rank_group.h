@@ -72,6 +72,9 @@ void group_room_close(struct group_room *room); /* NULL is fine */
 int group_room_state(const struct group_room *room); /* enum baton_state */
 int group_room_failure(const struct group_room *room, char *text, size_t size);
 bool group_room_fenced(const struct group_room *room);
+/* Of a receiver's room that has failed: how many tokens have landed on every rank; their pages can be
+ * used once it is fenced. False: some rank's is still open. */
+bool group_room_landed(const struct group_room *room, uint32_t *tokens);
 void group_room_timeline(const struct group_room *room, baton_timeline *out); /* of rank 0 */
 
 /* Sender. Pages are the same numbers on every rank. */

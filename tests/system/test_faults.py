@@ -100,14 +100,15 @@ def test_prefill_dies_while_it_computes(fleet, right, backend):
 
 @pytest.mark.parametrize("backend", ["shm", pytest.param("tcp", marks=at_length)])
 def test_prefill_dies_while_it_sends(fleet, right, backend):
-    """It kills itself after so many bytes; decode computes the prompt itself."""
-    pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=200000",
+    """It kills itself after so many bytes, in its third chunk; decode computes what is missing."""
+    pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=4000000",
                           "--chunked-prefill-size", "64"))
     body = greedy(200, 4)
     _, decode = pair.legs(body)
     pair.prefill.wait()
     is_right(decode.wait(), right(body))
     assert pair.decode.metric("baton:recomputed_total") == 1
+    assert pair.decode.metric("baton:kept_tokens_total") == 128
     pair.wait_clean()
     pair.prefill_options = pair.prefill_options[:-4]
     pair.start_prefill()
