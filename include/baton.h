@@ -382,6 +382,10 @@ BATON_API uint32_t baton_sender_prefix(const baton_sender *sender);
 /* After the last byte was committed the receiver decides, and abort comes too late: ESTATE. */
 BATON_API int baton_sender_abort(baton_sender *sender, const char *reason);
 
+/* An abort for what was asked for: both rooms end FAILED with EINVAL, so that whoever asked the other
+ * side hears that, too, and does not try again. */
+BATON_API int baton_sender_refuse(baton_sender *sender, const char *reason);
+
 /* Why it failed: returns the code, writes "what, where" into text. 0 when it has not failed. */
 BATON_API int baton_sender_failure(const baton_sender *sender, char *text, size_t text_size);
 
@@ -439,6 +443,8 @@ BATON_API int baton_receiver_init(baton_receiver *receiver,
 
 BATON_API int baton_receiver_poll(const baton_receiver *receiver);
 BATON_API int baton_receiver_abort(baton_receiver *receiver, const char *reason);
+/* See baton_sender_refuse. */
+BATON_API int baton_receiver_refuse(baton_receiver *receiver, const char *reason);
 
 /* An abort that is nobody's fault: the receiver makes the pages itself. Both rooms end FAILED with
  * EDECLINED, so that prefill can tell it from trouble. */

@@ -201,3 +201,12 @@ void group_room_abort(struct group_room *room, const char *reason)
         else
             baton_receiver_abort(room->receivers[rank], reason);
 }
+
+void group_room_refuse(struct group_room *room, const char *reason)
+{
+    for (uint32_t rank = 0; rank < room->group->ranks; rank++)
+        if (room->sends)
+            baton_sender_refuse(room->senders[rank], reason);
+        else
+            baton_receiver_refuse(room->receivers[rank], reason);
+}

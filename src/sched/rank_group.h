@@ -87,6 +87,9 @@ int group_room_layers(struct group_room *room, uint32_t rank, uint32_t layers);
 int group_room_grant(struct group_room *room, const int32_t *pages, uint32_t count,
                      uint32_t prefix_tokens, int32_t note);
 void group_room_decline(struct group_room *room, const char *reason);
+
+/* Either. refuse: what is asked for is wrong; the other side fails with EINVAL. */
 void group_room_abort(struct group_room *room, const char *reason);
+void group_room_refuse(struct group_room *room, const char *reason);
 
 #endif

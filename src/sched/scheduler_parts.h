@@ -46,6 +46,7 @@ struct abort_message {
 struct refusal_message {
     struct message message;
     struct handover handover;
+    int code;
     char reason[256];
 };
 

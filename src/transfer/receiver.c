@@ -171,6 +171,13 @@ int baton_receiver_abort(baton_receiver *receiver, const char *reason)
                     : BATON_EINVAL;
 }
 
+int baton_receiver_refuse(baton_receiver *receiver, const char *reason)
+{
+    return receiver ? room_abort(receiver->room, BATON_EINVAL, reason,
+                                 "the decode side refused the request")
+                    : BATON_EINVAL;
+}
+
 int baton_receiver_decline(baton_receiver *receiver, const char *reason)
 {
     return receiver ? room_abort(receiver->room, BATON_EDECLINED, reason,
