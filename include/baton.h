@@ -382,6 +382,10 @@ BATON_API uint32_t baton_sender_prefix(const baton_sender *sender);
 /* After the last byte was committed the receiver decides, and abort comes too late: ESTATE. */
 BATON_API int baton_sender_abort(baton_sender *sender, const char *reason);
 
+/* An abort for what was asked for: both rooms end FAILED with EINVAL, so that whoever asked the other
+ * side hears that, too, and does not try again. */
+BATON_API int baton_sender_refuse(baton_sender *sender, const char *reason);
+
 /* Why it failed: returns the code, writes "what, where" into text. 0 when it has not failed. */
 BATON_API int baton_sender_failure(const baton_sender *sender, char *text, size_t text_size);
 
@@ -439,6 +443,8 @@ BATON_API int baton_receiver_init(baton_receiver *receiver,
 
 BATON_API int baton_receiver_poll(const baton_receiver *receiver);
 BATON_API int baton_receiver_abort(baton_receiver *receiver, const char *reason);
+/* See baton_sender_refuse. */
+BATON_API int baton_receiver_refuse(baton_receiver *receiver, const char *reason);
 
 /* An abort that is nobody's fault: the receiver makes the pages itself. Both rooms end FAILED with
  * EDECLINED, so that prefill can tell it from trouble. */
@@ -449,6 +455,12 @@ BATON_API int baton_receiver_failure(const baton_receiver *receiver, char *text,
 /* 1 when no one can store into the granted pages any more. Only this, never FAILED, makes the
  * pages of a failed room reusable. */
 BATON_API int baton_receiver_fenced(const baton_receiver *receiver);
+
+/* After FAILED: so many tokens from the beginning of the sequence (the prefix counts) have all their
+ * layers in the granted pages, by the protocol's own proof: a COMMIT said so and all that it counted
+ * had come. 0: nothing can be relied on. The pages may be used once they are fenced. Errors: ESTATE
+ * (not FAILED). */
+BATON_API int baton_receiver_landed(const baton_receiver *receiver, uint32_t *tokens);
 BATON_API int baton_receiver_timeline(const baton_receiver *receiver, baton_timeline *out);
 
 /* Aborts what has not ended. Pages of a room closed before it was fenced stay in quarantine in

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define CUT_OFF_MS 3000u
+#define LEAVE_ROOMS_MS 1000u
 
 static const struct option serve_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS};
 static const struct option prefill_options[] = {WORKER_MODEL_OPTIONS, WORKER_SERVER_OPTIONS,
@@ -88,6 +89,7 @@ static struct api_server_options api_options(const struct worker_values *values,
         .prefill_by_prefix =
             values->prefill_policy && strcmp(values->prefill_policy, "prefix") == 0,
         .local_tokens = values->local_tokens,
+        .fallback = !values->no_fallback,
         .max_running = values->max_running,
         .tp_size = values->tp_size,
         .chunk_tokens = values->chunk_tokens,
@@ -146,6 +148,23 @@ static void cut_off(struct api_server *server, struct worker *worker)
     }
 }
 
+/* Who waits in a room that was refused at the last moment is told before the worker goes, if that can
+ * be done soon. */
+static void leave_rooms(struct worker *worker)
+{
+    const struct timespec tick = {.tv_nsec = 5 * NS_PER_MS};
+    uint64_t began = clock_now_ns();
+    struct scheduler_stats stats;
+    scheduler_flush_cache(worker->scheduler, 0); /* it has looked at its inbox */
+    do {
+        scheduler_flush_cache(worker->scheduler, 0); /* and has published what came of it */
+        scheduler_stats(worker->scheduler, &stats);
+        if (!stats.transfers.rooms_open)
+            return;
+        nanosleep(&tick, NULL);
+    } while (clock_now_ns() - began < LEAVE_ROOMS_MS * NS_PER_MS);
+}
+
 /* New requests are refused, those that are there end, their last bytes go out. A second signal cuts
  * that short. */
 static int finish(struct api_server *server, struct worker *worker, const sigset_t *signals)
@@ -155,6 +174,7 @@ static int finish(struct api_server *server, struct worker *worker, const sigset
         cut_off(server, worker);
         return CLI_FAILED;
     }
+    leave_rooms(worker);
     api_server_hang_up(server);
     return wait_for_none(server, connections_left, "connections", signals) ? CLI_OK
                                                                            : CLI_FAILED;

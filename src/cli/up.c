@@ -26,7 +26,7 @@
 struct values {
     struct worker_values worker; /* first: its options are part of the table */
     uint32_t prefill, decode, prefill_tp, decode_tp, port, router_threads, max_tokens;
-    const char *host, *policy, *api_key, *log_level, *question;
+    const char *host, *policy, *flow, *api_key, *log_level, *question;
 };
 
 #define UP_OPTION(option_name, option_type, field, ...)                                     \
@@ -50,6 +50,9 @@ static const struct option options[] = {
               .help = "Port of the router; 0 takes any that is free"),
     UP_OPTION("policy", OPTION_STRING, policy, .value = "NAME", .initial = "least_loaded",
               .choices = POLICY_NAMES, .help = "Which worker gets a request"),
+    UP_OPTION("flow", OPTION_STRING, flow, .value = "FLOW", .initial = "pair",
+              .choices = "pair|decode-first",
+              .help = "Who finds the prefill worker: the router, or the decode worker itself"),
     UP_OPTION("router-threads", OPTION_U32, router_threads, .value = "N", .initial = "1",
               .min = 1, .max = 64, .help = "Event loops of the router"),
     UP_OPTION("api-key", OPTION_STRING, api_key, .value = "KEY",
@@ -61,7 +64,7 @@ static const struct option options[] = {
                       "is no terminal, it ends after it"),
     UP_OPTION("max-new-tokens", OPTION_U32, max_tokens, .aliases = "max-tokens", .value = "N",
               .initial = "200", .min = 1, .help = "Most tokens of that answer"),
-#define OWN_OPTIONS 12
+#define OWN_OPTIONS 13
     WORKER_MODEL_OPTIONS,
     WORKER_TRANSFER_OPTIONS,
     WORKER_PREFILL_OPTIONS,
@@ -163,6 +166,8 @@ static bool words_make(struct up *up, int argc, char **argv, struct fleet_option
         if (kind == CHILD_ROUTER) {
             word_add(&list, "--policy");
             word_add(&list, values->policy);
+            word_add(&list, "--flow");
+            word_add(&list, values->flow);
             number_add(&list, "--threads", values->router_threads, texts[4]);
         } else {
             words_forward(argc, argv, commands[kind], &list);
@@ -442,6 +447,7 @@ int up_main(int argc, char **argv)
         return cli_failed("up", "the model cannot be read: no such file or folder");
     fleet.prefill_count = up.values.prefill;
     fleet.decode_count = up.values.decode;
+    fleet.decode_first = strcmp(up.values.flow, "decode-first") == 0;
     fleet.host = up.values.host;
     fleet.port = (uint16_t)up.values.port;
     fleet.changed = on_changed;

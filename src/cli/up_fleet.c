@@ -151,6 +151,13 @@ static const char *program_path(void)
     return access(path, X_OK) == 0 ? path : "/proc/self/exe";
 }
 
+/* Must it know where the other one is? */
+static bool child_needs(const struct child *child, const struct child *other)
+{
+    return other->kind < child->kind &&
+           (child->kind == CHILD_ROUTER || child->fleet->options.decode_first);
+}
+
 static void words_make(const struct child *child, struct words *words)
 {
     static const char *const commands[] = {"prefill", "decode", "router"};
@@ -167,6 +174,13 @@ static void words_make(const struct child *child, struct words *words)
     if (child->kind == CHILD_PREFILL) {
         word_add(words, "--bootstrap-port");
         text_add(words, "%u", child->bootstrap_port);
+    }
+    for (uint32_t i = 0; i < child->fleet->count; i++) {
+        const struct child *other = &child->fleet->children[i];
+        if (child->kind != CHILD_DECODE || !child_needs(child, other))
+            continue;
+        word_add(words, "--prefill");
+        text_add(words, "http://127.0.0.1:%u", other->port);
     }
     for (const char *const *word = options->words[child->kind]; *word; word++)
         word_add(words, *word);
@@ -206,15 +220,17 @@ static void child_start(struct child *child)
     child_set(child, CHILD_STARTING);
 }
 
-/* The router, as soon as all workers have told where they are. */
+/* Starts those who have waited for nothing but what others have said by now. */
 static void fleet_advance(struct fleet *fleet)
 {
-    struct child *router = fleet_router(fleet);
-    for (uint32_t i = 0; i + 1 < fleet->count; i++)
-        if (!fleet->children[i].was_up)
-            return;
-    if (router->state == CHILD_WAITING && !fleet->stopping)
-        child_start(router);
+    for (uint32_t i = 0; i < fleet->count && !fleet->stopping && !fleet->failed; i++) {
+        struct child *child = &fleet->children[i];
+        bool ready = child->state == CHILD_WAITING;
+        for (uint32_t j = 0; j < fleet->count; j++)
+            ready &= fleet->children[j].was_up || !child_needs(child, &fleet->children[j]);
+        if (ready)
+            child_start(child);
+    }
 }
 
 /* ---- ends ----------------------------------------------------------------------------------- */
@@ -335,8 +351,7 @@ int fleet_open(const struct fleet_options *options, struct fleet *fleet, struct 
     for (uint32_t i = 0; i < fleet->count; i++)
         if (!fleet->children[i].pause)
             return error_set(err, BATON_ENOMEM, "out of memory for the fleet");
-    for (uint32_t i = 0; i + 1 < fleet->count && !fleet->failed; i++)
-        child_start(&fleet->children[i]);
+    fleet_advance(fleet);
     return BATON_OK;
 }
 

@@ -6,8 +6,8 @@
  *      |                                                                        |
  *      +-- the first time it ends: the fleet has failed, with what it said      +-- on the same ports
  *
- * The router is started when all workers have said where they listen, since it has to know. All of it
- * runs on one event loop. */
+ * The router is started when all workers have said where they listen, since it has to know; so are, where
+ * they ask prefill workers themselves, the decode workers. All of it runs on one event loop. */
 #ifndef BATON_CLI_UP_FLEET_H
 #define BATON_CLI_UP_FLEET_H
 
@@ -49,6 +49,7 @@ struct child {
 struct fleet_options {
     struct event_base *base;
     uint32_t prefill_count, decode_count;
+    bool decode_first; /* decode workers are told where the prefill workers are */
     const char *model;
     const char *host; /* of the router */
     uint16_t port;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,9 @@ static const struct question {
     {"/get_loads", "GET", "/v1/loads"},       {"/health_generate", "GET", "/health_generate"},
     {"/flush_cache", "POST", "/flush_cache"}, {"/abort_request", "POST", "/abort_request"},
 };
+
+/* A request's name goes on as it came; who does not know it is left out of the answer. */
+static const struct question about_request = {"/requests/", "GET", NULL};
 
 struct fan_out;
 struct branch {
@@ -79,10 +83,14 @@ static void fan_out_reply(struct fan_out *fan_out)
     int status = fan_out->count ? 200 : 503;
     for (uint32_t i = 0; i < fan_out->count; i++) {
         const struct branch *branch = &fan_out->branches[i];
+        if (fan_out->question == &about_request && branch->status == 404)
+            continue;
         json_array_append_new(workers, branch_json(branch));
         if (branch->status / 100 != 2 && status == 200)
             status = branch->status ? branch->status : 502;
     }
+    if (fan_out->count && !json_array_size(workers))
+        status = 404;
     json_t *answer = json_pack("{s:s, s:s, s:s, s:s, s:b, s:o}", "engine", "baton-router",
                                "version", baton_version(), "policy", options->policy->name,
                                "flow", options->flow == ROUTER_PAIR ? "pair" : "decode-first",
@@ -144,6 +152,20 @@ static uint32_t time_limit(struct http_exchange *exchange, char *target, size_t 
     return FAN_OUT_MS + (uint32_t)(seconds * 1000);
 }
 
+/* As it may stand in a request line: what came in was decoded. What does not fit is left out. */
+static void path_encode(const char *path, char *out, size_t size)
+{
+    size_t used = 0;
+    for (; *path && used + 4 <= size; path++) {
+        unsigned char byte = (unsigned char)*path;
+        if (isalnum(byte) || strchr("/-._~:", byte))
+            out[used++] = (char)byte;
+        else
+            used += (size_t)snprintf(out + used, size - used, "%%%02X", byte);
+    }
+    out[used] = '\0';
+}
+
 static int branch_start(struct branch *branch, struct http_exchange *exchange)
 {
     struct fan_out *fan_out = branch->fan_out;
@@ -151,9 +173,10 @@ static int branch_start(struct branch *branch, struct http_exchange *exchange)
     const char *own = fan_out->loop->router->authorization;
     const struct http_header headers[2] = {{"Content-Type", "application/json"},
                                            {"Authorization", given ? given : own}};
-    char url[400], target[64];
+    char url[1024], target[640];
     struct iovec body;
-    snprintf(target, sizeof(target), "%s", fan_out->question->target);
+    const char *asked = fan_out->question->target;
+    path_encode(asked ? asked : http_exchange_path(exchange), target, sizeof(target));
     uint32_t limit_ms = time_limit(exchange, target, sizeof(target));
     snprintf(url, sizeof(url), "%s%s", branch->upstream->url, target);
     body.iov_base = (void *)(uintptr_t)http_exchange_body(exchange, &body.iov_len);
@@ -186,6 +209,9 @@ void fan_out_start(struct router_loop *loop, struct http_exchange *exchange)
     }
     fan_out->loop = loop;
     fan_out->exchange = exchange;
+    if (strncmp(http_exchange_path(exchange), about_request.path, strlen(about_request.path)) ==
+        0)
+        fan_out->question = &about_request;
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++)
         if (strcmp(questions[i].path, http_exchange_path(exchange)) == 0)
             fan_out->question = &questions[i];

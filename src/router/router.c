@@ -89,6 +89,10 @@ static void path_handle(struct router_loop *loop, struct http_exchange *exchange
             return;
         }
     }
+    if (strncmp(path, "/requests/", 10) == 0 && method_number(method) == GET) {
+        fan_out_start(loop, exchange);
+        return;
+    }
     if (strncmp(path, "/workers/", 9) == 0 && method_number(method) == DELETE) {
         workers_change(loop, exchange);
         return;

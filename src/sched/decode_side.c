@@ -10,10 +10,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The prompt is computed here, like that of any other request. */
-static void compute_here(struct scheduler *scheduler, struct generation_state *state,
-                         const char *reason)
+/* A peer that has died is fenced within milliseconds: as long as this, pages with something in them
+ * are waited for. */
+#define FENCE_PATIENCE_MS 100u
+
+/* Of a fenced room: what landed is put aside, to be copied back when its turn to be computed comes. A
+ * prompt that waits holds no pages. */
+static void keep_landed(struct scheduler *scheduler, struct generation_state *state,
+                        uint32_t landed)
 {
+    uint32_t cacheable = generation_state_cacheable(state);
+    uint32_t tokens = landed < cacheable ? landed : cacheable;
+    if (tokens <= state->hold.cached * scheduler->memory.books.tokens_per_page)
+        return;
+    state->backup = kv_backup_save(&scheduler->planner.backups, state->hold.pages, tokens);
+    if (state->backup)
+        scheduler->counts.kept_tokens += tokens;
+}
+
+/* The prompt is computed here, like that of any other request, but for what landed of it. */
+static void compute_here(struct scheduler *scheduler, struct generation_state *state,
+                         uint32_t landed, const char *reason)
+{
+    if (landed && group_room_fenced(state->room))
+        keep_landed(scheduler, state, landed);
     if (handover_end(scheduler, state, reason))
         kv_hold_release(&scheduler->memory.books, &state->hold);
     planner_add(&scheduler->planner, state);
@@ -33,7 +53,7 @@ void decode_begin(struct scheduler *scheduler, struct generation_state *state)
         return;
     scheduler->counts.handovers_declined++;
     group_room_decline(state->room, "the prompt is short: decode computes it itself");
-    compute_here(scheduler, state, "declined");
+    compute_here(scheduler, state, 0, "declined");
 }
 
 /* ---- those that wait for a place ------------------------------------------------------------ */
@@ -59,19 +79,49 @@ void decode_landed_remove(struct scheduler *scheduler, struct generation_state *
 
 /* ---- what has come -------------------------------------------------------------------------- */
 
+/* Something may have landed, and nothing says yet that its pages are ours again: a moment is worth it. */
+static bool fence_is_awaited(struct scheduler *scheduler, struct generation_state *state)
+{
+    uint64_t now = clock_now_ns();
+    uint32_t landed;
+    if (state->phase != PHASE_TRANSFER || group_room_fenced(state->room) ||
+        (group_room_landed(state->room, &landed) &&
+         landed <= state->hold.cached * scheduler->memory.books.tokens_per_page))
+        return false;
+    if (!state->failed_ns)
+        state->failed_ns = now;
+    uint64_t until = state->failed_ns + FENCE_PATIENCE_MS * NS_PER_MS;
+    if (until < scheduler->deadline_ns)
+        scheduler->deadline_ns = until; /* to be awake then */
+    return now < until;
+}
+
+/* Is there room for it without those that run being retracted? */
+static bool may_compute(const struct scheduler *scheduler, const struct generation_state *state)
+{
+    const struct kv_books *books = &scheduler->memory.books;
+    uint64_t need = pages_for(state->generation->prompt_count + 1, books->tokens_per_page);
+    uint64_t own = group_room_fenced(state->room) ? state->hold.count - state->hold.cached : 0;
+    return scheduler->transfer.fallback &&
+           planner_reserved(&scheduler->planner) + need <= kv_books_available(books) + own;
+}
+
 static void room_failed(struct scheduler *scheduler, struct generation_state *state)
 {
     char text[256], reason[320];
-    struct kv_books *books = &scheduler->memory.books;
+    uint32_t landed = 0;
     int code = group_room_failure(state->room, text, sizeof(text));
-    uint32_t need = pages_for(state->generation->prompt_count + 1, books->tokens_per_page);
+    group_room_abort(state->room, text); /* on those ranks that have not heard of it */
+    if (scheduler->transfer.fallback && fence_is_awaited(scheduler, state))
+        return;
+    group_room_landed(state->room, &landed);
     scheduler->counts.handovers_failed++;
-    if (scheduler->transfer.fallback &&
-        planner_reserved(&scheduler->planner) + need <= kv_books_available(books)) {
-        LOG_WARNING(sched, "rid %s room %llu: %s; the prompt is computed here",
-                    state->generation->rid, (unsigned long long)state->room->id, text);
+    if (may_compute(scheduler, state)) {
+        LOG_WARNING(sched,
+                    "rid %s room %llu: %s; the prompt is computed here, %u tokens landed",
+                    state->generation->rid, (unsigned long long)state->room->id, text, landed);
         scheduler->counts.recomputed++;
-        compute_here(scheduler, state, text);
+        compute_here(scheduler, state, landed, text);
         return;
     }
     snprintf(reason, sizeof(reason), "the hand-over of room %llu failed: %s",
@@ -88,6 +138,13 @@ static void room_landed(struct scheduler *scheduler, struct generation_state *st
     baton_timeline timeline;
     int rc =
         handover_note_read(note, scheduler->limits.vocab_size, &choice, ERROR_BUFFER(text));
+    if (rc && may_compute(scheduler, state)) {
+        LOG_WARNING(sched, "rid %s room %llu: %s; it is drawn here", state->generation->rid,
+                    (unsigned long long)state->room->id, text);
+        scheduler->counts.recomputed++;
+        compute_here(scheduler, state, state->token_count, text);
+        return;
+    }
     if (rc) {
         scheduler_fail(scheduler, state, rc, text);
         return;

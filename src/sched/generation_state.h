@@ -67,12 +67,13 @@ struct generation_state {
     bool landed; /* in the list of those that want a place */
     bool pinned; /* its pages must not be exchanged for others with the same content */
     uint64_t began_ns, granted_ns, sent_ns;
+    uint64_t failed_ns; /* 0, or since when its pages' fence is waited for */
     struct generation_state *handing_previous, *handing_next;
 
     /* While it waits. */
     struct generation_state *previous, *next;
     bool retracted;
-    struct kv_backup *backup; /* of a retracted one's pages; NULL: they are computed anew */
+    struct kv_backup *backup; /* of its pages before it came to wait; NULL: they are computed */
     uint32_t overtaken;       /* how often somebody behind it was let in */
     uint32_t uncached;        /* tokens to be computed, when it was last looked at */
 

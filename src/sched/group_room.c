@@ -116,6 +116,21 @@ bool group_room_fenced(const struct group_room *room)
     return true;
 }
 
+bool group_room_landed(const struct group_room *room, uint32_t *tokens)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t rank = 0; rank < room->group->ranks; rank++) {
+        uint32_t landed = UINT32_MAX; /* a rank that succeeded has all of it */
+        if (rank_state(room, rank) != BATON_SUCCESS &&
+            baton_receiver_landed(room->receivers[rank], &landed))
+            return false;
+        if (landed < least)
+            least = landed;
+    }
+    *tokens = least;
+    return true;
+}
+
 void group_room_timeline(const struct group_room *room, baton_timeline *out)
 {
     *out = (baton_timeline){.struct_size = sizeof(*out)};
@@ -185,4 +200,13 @@ void group_room_abort(struct group_room *room, const char *reason)
             baton_sender_abort(room->senders[rank], reason);
         else
             baton_receiver_abort(room->receivers[rank], reason);
+}
+
+void group_room_refuse(struct group_room *room, const char *reason)
+{
+    for (uint32_t rank = 0; rank < room->group->ranks; rank++)
+        if (room->sends)
+            baton_sender_refuse(room->senders[rank], reason);
+        else
+            baton_receiver_refuse(room->receivers[rank], reason);
 }

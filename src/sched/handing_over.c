@@ -81,7 +81,7 @@ void handover_begin(struct scheduler *scheduler, struct generation_state *state)
         decode_begin(scheduler, state);
 }
 
-void handover_refuse(struct scheduler *scheduler, const struct handover *handover,
+void handover_refuse(struct scheduler *scheduler, const struct handover *handover, int code,
                      const char *reason)
 {
     struct group_room *room;
@@ -90,7 +90,10 @@ void handover_refuse(struct scheduler *scheduler, const struct handover *handove
         free(limbo);
         return;
     }
-    group_room_abort(room, reason);
+    if (code == BATON_EINVAL)
+        group_room_refuse(room, reason);
+    else
+        group_room_abort(room, reason);
     limbo_enter_room(&scheduler->limbo, limbo, room);
 }
 
@@ -101,9 +104,8 @@ bool handover_end(struct scheduler *scheduler, struct generation_state *state,
     if (!state->room)
         return true;
     list_remove(scheduler, state);
-    int room = group_room_state(state->room);
-    if (room != BATON_FAILED && room != BATON_SUCCESS)
-        group_room_abort(state->room, reason);
+    if (group_room_state(state->room) != BATON_SUCCESS)
+        group_room_abort(state->room, reason); /* where it has not ended */
     if (group_room_fenced(state->room)) {
         group_room_close(state->room);
         free(state->limbo);

@@ -16,7 +16,7 @@
 void handover_begin(struct scheduler *scheduler, struct generation_state *state);
 
 /* Opens a room only to tell the other side that nobody will come. */
-void handover_refuse(struct scheduler *scheduler, const struct handover *handover,
+void handover_refuse(struct scheduler *scheduler, const struct handover *handover, int code,
                      const char *reason);
 
 /* It is over, or goes on without the room: its room is aborted unless it has ended, and its pages go

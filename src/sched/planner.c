@@ -50,9 +50,11 @@ void planner_add(struct planner *planner, struct generation_state *state)
 {
     state->arrival = planner->arrivals++;
     state->phase = PHASE_WAITING;
+    uint32_t known = state->backup ? state->backup->tokens : 0, cached = 0;
     if (planner->books->cache)
-        state->uncached -= prefix_cache_peek(planner->books->cache, key_of(state),
-                                             state->tokens, generation_state_cacheable(state));
+        cached = prefix_cache_peek(planner->books->cache, key_of(state), state->tokens,
+                                   generation_state_cacheable(state));
+    state->uncached -= cached > known ? cached : known;
     wait_queue_add(&planner->waiting, state);
 }
 
@@ -314,13 +316,14 @@ static uint32_t fit_in(struct planner *planner, struct generation_state *state,
     return tokens;
 }
 
-static void count_admission(struct planner *planner, struct generation_state *state)
+static void count_admission(struct planner *planner, struct generation_state *state,
+                            uint32_t cached)
 {
     if (!state->admitted) {
-        state->cached_tokens = state->computed;
+        state->cached_tokens = cached;
         planner->plan.admitted++;
         planner->prompt_tokens += state->token_count;
-        planner->cached_tokens += state->computed;
+        planner->cached_tokens += cached;
     }
     state->admitted = true;
     state->retracted = false;
@@ -360,7 +363,7 @@ static bool admit(struct planner *planner, struct generation_state *state,
         backup_return(planner, state);
     state->phase = PHASE_PREFILL;
     planner->active[planner->active_count++] = state;
-    count_admission(planner, state);
+    count_admission(planner, state, state->hold.cached * books->tokens_per_page);
     add_piece(planner, state, tokens, room);
     return true;
 }

@@ -11,6 +11,8 @@
 /* Who sent us the request thinks that the prefill worker lives: if it does not answer, it is gone. */
 #define REACH_TIMEOUT_MS 800
 
+#define NOTE_EMPTY (-1)
+
 /* ---- notes ---------------------------------------------------------------------------------- */
 
 void handover_note_write(struct handover_note *note, const struct token_choice *choice,
@@ -29,6 +31,8 @@ void handover_note_write(struct handover_note *note, const struct token_choice *
 int handover_note_read(const struct handover_note *note, uint32_t vocab_size,
                        struct token_choice *out, struct error err)
 {
+    if (note->token == NOTE_EMPTY)
+        return error_set(err, BATON_EPROTOCOL, "no first token came with the pages");
     if (note->token < 0 || (uint32_t)note->token >= vocab_size ||
         note->top_count > SAMPLER_TOP_MAX || isnan(note->logprob))
         return error_set(err, BATON_EPROTOCOL,
@@ -62,7 +66,11 @@ static const baton_aux_field note_fields[] = {
 
 int32_t rank_group_take_note(struct rank_group *group)
 {
-    return group->notes_free ? group->free_notes[--group->notes_free] : -1;
+    if (!group->notes_free)
+        return -1;
+    int32_t note = group->free_notes[--group->notes_free];
+    group->notes[note].token = NOTE_EMPTY; /* what it said of another prompt is over */
+    return note;
 }
 
 void rank_group_give_note(struct rank_group *group, int32_t note)

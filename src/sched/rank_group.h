@@ -72,6 +72,9 @@ void group_room_close(struct group_room *room); /* NULL is fine */
 int group_room_state(const struct group_room *room); /* enum baton_state */
 int group_room_failure(const struct group_room *room, char *text, size_t size);
 bool group_room_fenced(const struct group_room *room);
+/* Of a receiver's room that has failed: how many tokens have landed on every rank; their pages can be
+ * used once it is fenced. False: some rank's is still open. */
+bool group_room_landed(const struct group_room *room, uint32_t *tokens);
 void group_room_timeline(const struct group_room *room, baton_timeline *out); /* of rank 0 */
 
 /* Sender. Pages are the same numbers on every rank. */
@@ -84,6 +87,9 @@ int group_room_layers(struct group_room *room, uint32_t rank, uint32_t layers);
 int group_room_grant(struct group_room *room, const int32_t *pages, uint32_t count,
                      uint32_t prefix_tokens, int32_t note);
 void group_room_decline(struct group_room *room, const char *reason);
+
+/* Either. refuse: what is asked for is wrong; the other side fails with EINVAL. */
 void group_room_abort(struct group_room *room, const char *reason);
+void group_room_refuse(struct group_room *room, const char *reason);
 
 #endif

@@ -265,7 +265,7 @@ void scheduler_abort_rid(struct scheduler *scheduler, const char *rid)
 }
 
 void scheduler_refuse_room(struct scheduler *scheduler, const struct handover *handover,
-                           const char *reason)
+                           int code, const char *reason)
 {
     struct refusal_message *message =
         scheduler->group.ranks ? calloc(1, sizeof(*message)) : NULL;
@@ -273,6 +273,7 @@ void scheduler_refuse_room(struct scheduler *scheduler, const struct handover *h
         return; /* then the other side waits until it has waited long enough */
     message->message.kind = MESSAGE_REFUSE_ROOM;
     message->handover = *handover;
+    message->code = code;
     snprintf(message->reason, sizeof(message->reason),
              "the %s side refused the request: %.200s",
              handover->kind == HANDOVER_SEND ? "prefill" : "decode", reason);

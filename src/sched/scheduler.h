@@ -82,9 +82,10 @@ int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
 void scheduler_abort(struct scheduler *scheduler, struct generation *generation);
 
 /* A request with a room was refused before it was submitted: whoever is in the room is told, rather than
- * left to wait. A room that is open here already is another request's and is left alone. */
+ * left to wait. A room that is open here already is another request's and is left alone. code: EINVAL:
+ * the request is wrong, and is so at the other side, too; anything else: it is not wanted here. */
 void scheduler_refuse_room(struct scheduler *scheduler, const struct handover *handover,
-                           const char *reason);
+                           int code, const char *reason);
 
 /* By name, "" for all: for /abort_request. Whatever begins with the name. */
 void scheduler_abort_rid(struct scheduler *scheduler, const char *rid);
@@ -119,7 +120,7 @@ struct scheduler_stats {
     uint32_t bootstrapping, inflight;             /* prefill's queues */
     uint32_t preallocating, transferring, landed; /* decode's */
     uint32_t limbo; /* failed, and their pages not yet safe to use */
-    uint64_t handovers, handovers_failed, handovers_declined, recomputed;
+    uint64_t handovers, handovers_failed, handovers_declined, recomputed, kept_tokens;
     double transfer_ms, transfer_mb, bootstrap_ms, alloc_ms; /* of a hand-over, lately */
     baton_counters transfers;                                /* of all ranks together */
 };

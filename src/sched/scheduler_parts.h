@@ -26,7 +26,7 @@ struct scheduler_counts {
     struct fading hits;       /* cached tokens, prompt tokens */
     struct fading transfers, megabytes, bootstraps,
         allocations; /* ms, MB, ms, ms; and how many */
-    uint64_t handovers, handovers_failed, handovers_declined, recomputed;
+    uint64_t handovers, handovers_failed, handovers_declined, recomputed, kept_tokens;
     uint64_t prompts_seen, cached_seen;
 };
 
@@ -46,6 +46,7 @@ struct abort_message {
 struct refusal_message {
     struct message message;
     struct handover handover;
+    int code;
     char reason[256];
 };
 

@@ -200,7 +200,7 @@ static void take_message(struct scheduler *scheduler, struct message *message)
     }
     case MESSAGE_REFUSE_ROOM: {
         struct refusal_message *refusal = (struct refusal_message *)message;
-        handover_refuse(scheduler, &refusal->handover, refusal->reason);
+        handover_refuse(scheduler, &refusal->handover, refusal->code, refusal->reason);
         free(refusal);
         break;
     }

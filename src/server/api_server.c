@@ -90,19 +90,24 @@ static bool open_path(const char *path)
 
 /* Counted before it is looked whether the worker goes, so that whoever waits for the count after
  * saying so misses nobody. */
+void api_come_in(struct api_server *server, struct request_error *error)
+{
+    atomic_fetch_add(&server->busy, 1);
+    if (atomic_load(&server->draining))
+        request_refuse(error, 503, NULL, "the worker is shutting down");
+    else if (atomic_load(&server->switching))
+        request_refuse(error, 503, NULL, "the worker is changing its role");
+    else if (!api_ready(server))
+        request_refuse(error, 503, NULL, "the model is being loaded");
+}
+
 bool api_enter(struct api_server *server, struct http_exchange *exchange)
 {
     struct request_error error = {0};
-    atomic_fetch_add(&server->busy, 1);
-    bool draining = atomic_load(&server->draining);
-    bool switching = atomic_load(&server->switching);
-    if (api_ready(server) && !draining && !switching)
+    api_come_in(server, &error);
+    if (!error.status)
         return true;
     api_leave(server);
-    request_refuse(&error, 503, NULL,
-                   draining    ? "the worker is shutting down"
-                   : switching ? "the worker is changing its role"
-                               : "the model is being loaded");
     api_reply_error(server, exchange, false, &error);
     return false;
 }

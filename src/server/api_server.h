@@ -55,6 +55,7 @@ struct api_server_options {
     uint32_t prefill_count;
     bool prefill_by_prefix; /* equal beginnings go to the same one; false: in turn */
     uint32_t local_tokens;  /* shorter prompts are computed here */
+    bool fallback;          /* so are those for which no room is found */
     uint32_t max_running, tp_size, chunk_tokens;
 };
 

@@ -59,6 +59,8 @@ static inline bool api_ready(struct api_server *server)
  * second: shutting down waits for it. False: it was refused with 503, because the model is not there
  * yet or because the worker goes. */
 bool api_enter(struct api_server *server, struct http_exchange *exchange);
+/* The same for who has something to do even when it is refused: it is inside, whatever error says. */
+void api_come_in(struct api_server *server, struct request_error *error);
 void api_leave(struct api_server *server);
 /* Of requests that only look, or abort: while the worker drains they are as good as ever. */
 bool api_ready_or_refuse(struct api_server *server, struct http_exchange *exchange);

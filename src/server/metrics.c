@@ -148,6 +148,8 @@ static void transfer_put(struct page *page, const struct scheduler_stats *stats)
             "Hand-overs that decode did without.");
     counter(page, "baton:recomputed_total", stats->recomputed,
             "Prompts computed at decode after a failed hand-over.");
+    counter(page, "baton:kept_tokens_total", stats->kept_tokens,
+            "Tokens of failed hand-overs that had landed and were not computed again.");
     counter(page, "baton:transfer_sent_bytes_total", stats->transfers.bytes_sent,
             "Bytes sent.");
     counter(page, "baton:transfer_received_bytes_total", stats->transfers.bytes_received,

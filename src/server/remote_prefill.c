@@ -16,10 +16,12 @@
 
 /* One prompt on its way to a room. */
 struct remote_prefill {
-    struct reply *reply;
+    struct api_server *server;
+    struct reply *reply; /* NULL: the client has left; the room, if one comes, is given up */
     struct reply_prompt *prompt;
     struct http_request *request;
     uint32_t tries, target;
+    uint32_t rooms; /* one for each choice, counted up */
     struct byte_buffer answer;
 };
 
@@ -93,7 +95,7 @@ static void body_write(struct json_writer *out, const struct remote_prefill *rem
 
 static uint32_t target_first(const struct remote_prefill *remote)
 {
-    struct api_server *server = remote->reply->server;
+    struct api_server *server = remote->server;
     const struct token_list *tokens = &remote->prompt->tokens;
     size_t count = tokens->count < AFFINITY_TOKENS ? tokens->count : AFFINITY_TOKENS;
     if (server->options.prefill_by_prefix)
@@ -128,24 +130,49 @@ static void answer_came(struct http_request *request, const char *bytes, size_t 
         byte_buffer_append(&remote->answer, bytes, length);
 }
 
-/* "http://host:port" and the port of the answer are where the room is. */
-static bool room_take(struct remote_prefill *remote)
+/* Where the answer says the first room is; false: it does not. */
+static bool room_read(const json_t *answer, struct handover *out)
 {
-    json_t *answer = json_loadb(remote->answer.bytes ? remote->answer.bytes : "",
-                                remote->answer.length, 0, NULL);
     const char *host = json_string_value(json_object_get(answer, "bootstrap_host"));
     const json_t *port = json_object_get(answer, "bootstrap_port");
     const json_t *room = json_object_get(answer, "bootstrap_room");
-    bool sound = host && *host && strlen(host) < 64 && json_is_integer(port) &&
-                 json_is_integer(room) && json_integer_value(room) >= 0;
-    if (sound) {
-        snprintf(remote->prompt->bootstrap, sizeof(remote->prompt->bootstrap),
-                 strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host,
-                 (int)json_integer_value(port));
-        remote->prompt->room = (uint64_t)json_integer_value(room);
-    }
-    json_decref(answer);
-    return sound;
+    if (!host || !*host || strlen(host) >= 64 || !json_is_integer(port) ||
+        !json_is_integer(room) || json_integer_value(room) < 0)
+        return false;
+    snprintf(out->bootstrap, sizeof(out->bootstrap),
+             strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host,
+             (int)json_integer_value(port));
+    out->kind = HANDOVER_RECEIVE;
+    out->room = (uint64_t)json_integer_value(room);
+    return true;
+}
+
+static void rooms_give_up(struct api_server *server, struct handover room, uint32_t count,
+                          const char *reason)
+{
+    for (uint32_t i = 0; i < count; i++, room.room++)
+        scheduler_refuse_room(server->scheduler, &room, BATON_EABORTED, reason);
+}
+
+/* The client has left, and nobody asks any more. */
+static void orphan_done(struct remote_prefill *remote, const struct handover *room)
+{
+    struct api_server *server = remote->server;
+    if (room)
+        rooms_give_up(server, *room, remote->rooms, "the client left");
+    remote_free(remote);
+    api_leave(server);
+}
+
+/* No prefill worker took it. If it is not to be computed here, that is the client's answer. */
+static void remote_refused(struct remote_prefill *remote, int status, const char *reason)
+{
+    const struct api_server_options *options = &remote->server->options;
+    if (!options->fallback)
+        request_refuse(&remote->reply->error, status >= 400 && status < 500 ? status : 503,
+                       NULL, "no room at %s: %s", options->prefill_urls[remote->target],
+                       reason);
+    remote_settled(remote);
 }
 
 static void remote_ask(struct remote_prefill *remote);
@@ -154,27 +181,40 @@ static void request_done(struct http_request *request, const struct http_result 
                          void *context)
 {
     struct remote_prefill *remote = context;
-    const struct api_server_options *options = &remote->reply->server->options;
+    const struct api_server_options *options = &remote->server->options;
+    struct handover room = {0};
+    json_t *answer = json_loadb(remote->answer.bytes ? remote->answer.bytes : "",
+                                remote->answer.length, 0, NULL);
+    bool found = result->outcome == HTTP_OUTCOME_DONE && result->status == 200 &&
+                 room_read(answer, &room);
     (void)request;
     remote->request = NULL;
-    if (result->outcome == HTTP_OUTCOME_DONE && result->status == 200 && room_take(remote)) {
+    if (!remote->reply) {
+        orphan_done(remote, found ? &room : NULL);
+    } else if (found) {
+        memcpy(remote->prompt->bootstrap, room.bootstrap, sizeof(room.bootstrap));
+        remote->prompt->room = room.room;
         remote_settled(remote);
-        return;
+    } else {
+        LOG_WARNING(server, "request %s: no room at %s: %s (status %d)", remote->reply->id,
+                    options->prefill_urls[remote->target], result->error, result->status);
+        if (++remote->tries < TRIES) {
+            remote->target = (remote->target + 1) % options->prefill_count;
+            remote_ask(remote);
+        } else {
+            const char *said =
+                json_string_value(json_object_get(json_object_get(answer, "error"), "message"));
+            remote_refused(remote, result->status, said ? said : result->error);
+        }
     }
-    LOG_WARNING(server, "request %s: no room at %s: %s (status %d)", remote->reply->id,
-                options->prefill_urls[remote->target], result->error, result->status);
-    remote->target = (remote->target + 1) % options->prefill_count;
-    if (++remote->tries < TRIES)
-        remote_ask(remote);
-    else
-        remote_settled(remote); /* computed here */
+    json_decref(answer);
 }
 
 static void remote_ask(struct remote_prefill *remote)
 {
-    struct api_server *server = remote->reply->server;
+    struct api_server *server = remote->server;
     struct json_writer body = {0};
-    char url[512], key[512], reason[256];
+    char url[512], key[512], reason[256] = "out of memory";
     struct http_header headers[2] = {{"Content-Type", "application/json"}};
     uint32_t header_count = 1;
     struct http_client *client = api_client(server, remote->reply->loop);
@@ -204,7 +244,7 @@ static void remote_ask(struct remote_prefill *remote)
                   http_request_start(client, &options, &remote->request, ERROR_BUFFER(reason));
     json_writer_free(&body);
     if (failed)
-        remote_settled(remote);
+        remote_refused(remote, 503, reason);
 }
 
 void remote_prefill_begin(struct reply *reply)
@@ -218,7 +258,10 @@ void remote_prefill_begin(struct reply *reply)
         struct remote_prefill *remote = calloc(1, sizeof(*remote));
         if (!remote)
             continue; /* computed here */
-        *remote = (struct remote_prefill){.reply = reply, .prompt = prompt};
+        *remote = (struct remote_prefill){.server = reply->server,
+                                          .reply = reply,
+                                          .prompt = prompt,
+                                          .rooms = prompt->settings.n};
         remote->target = target_first(remote);
         prompt->remote = remote;
         reply->remote_pending++;
@@ -228,15 +271,22 @@ void remote_prefill_begin(struct reply *reply)
         reply_continue(reply);
 }
 
-void remote_prefill_cancel(struct reply *reply)
+void remote_prefill_cancel(struct reply *reply, const char *reason)
 {
+    struct request_error ignored = {0};
     for (uint32_t i = 0; i < reply->prompt_count; i++) {
-        struct remote_prefill *remote = reply->prompts[i].remote;
-        if (!remote)
+        struct reply_prompt *prompt = &reply->prompts[i];
+        struct handover room = {.kind = HANDOVER_RECEIVE, .room = prompt->room};
+        memcpy(room.bootstrap, prompt->bootstrap, sizeof(room.bootstrap));
+        if (prompt->bootstrap[0])
+            rooms_give_up(reply->server, room, prompt->settings.n, reason);
+        if (!prompt->remote)
             continue;
-        http_request_cancel(remote->request);
-        reply->prompts[i].remote = NULL;
-        remote_free(remote);
+        /* Whoever is asked may have begun: the answer is waited for, to say that nobody comes. */
+        api_come_in(reply->server, &ignored);
+        prompt->remote->reply = NULL;
+        prompt->remote->prompt = NULL;
+        prompt->remote = NULL;
         reply->remote_pending--;
     }
 }

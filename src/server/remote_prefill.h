@@ -7,7 +7,7 @@
  *   decode  receives in that room, as if a router had named it
  *
  * A prefill worker that does not answer is passed over for the next one, once; then decode computes the
- * prompt itself. Loop's thread only. */
+ * prompt itself, or without fallback the client gets what the last one said. Loop's thread only. */
 #ifndef BATON_SERVER_REMOTE_PREFILL_H
 #define BATON_SERVER_REMOTE_PREFILL_H
 
@@ -17,6 +17,7 @@
 bool remote_prefill_wanted(const struct reply *reply);
 /* Calls reply_continue when every prompt has a room, or is to do without. */
 void remote_prefill_begin(struct reply *reply);
-void remote_prefill_cancel(struct reply *reply); /* the client has gone */
+/* Nothing comes of the request: rooms that were found, or are still being asked for, are given up. */
+void remote_prefill_cancel(struct reply *reply, const char *reason);
 
 #endif

@@ -61,7 +61,7 @@ static void client_left(struct http_exchange *exchange, void *context)
         LOG_DEBUG(server, "request %s: the client left", reply->id);
     choices_abort(reply);
     if (reply->remote_pending) {
-        remote_prefill_cancel(reply);
+        remote_prefill_cancel(reply, "the client left");
         reply_close(reply);
     }
 }
@@ -85,11 +85,16 @@ static void stream_head(struct reply *reply)
 
 /* ---- from the body -------------------------------------------------------------------------- */
 
+/* Of a request that is refused only its rooms matter: whoever waits in them is told. */
 static void body_read(struct reply *reply, const char *body, size_t length)
 {
-    json_t *object = request_parse(body, length, &reply->error);
-    struct request_reader reader = {object, &reply->error};
-    if (object)
+    struct request_error unread = {0};
+    bool refused = reply->error.status;
+    json_t *object = request_parse(body, length, refused ? &unread : &reply->error);
+    struct request_reader reader = {object, refused ? &unread : &reply->error};
+    if (object && refused)
+        reply_rooms_read(reply, &reader);
+    else if (object)
         reply->format->read(reply, &reader);
     json_decref(object);
 }
@@ -123,8 +128,10 @@ static void reply_begin(struct http_exchange *exchange, struct api_server *serve
 {
     size_t length;
     const char *body = http_exchange_body(exchange, &length);
-    if (!api_enter(server, exchange))
+    struct request_error refusal = {0};
+    if (!api_ready_or_refuse(server, exchange))
         return;
+    api_come_in(server, &refusal);
     struct reply *reply = calloc(1, sizeof(*reply));
     if (reply && length > INLINE_BODY_MAX)
         reply->body = malloc(length + 1);
@@ -138,6 +145,7 @@ static void reply_begin(struct http_exchange *exchange, struct api_server *serve
     reply->server = server;
     reply->format = format;
     reply->exchange = exchange;
+    reply->error = refusal;
     reply->loop = http_exchange_loop(exchange);
     reply->prepared.run = prepared_run;
     reply->work.run = work_run;
@@ -265,7 +273,7 @@ static void choices_submit(struct reply *reply)
 static void reply_start(struct reply *reply)
 {
     if (!reply->exchange) { /* the client left while its prompt was tokenised */
-        request_refuse(&reply->error, 400, NULL, "the client left");
+        request_refuse(&reply->error, 499, NULL, "the client left");
         reply_rooms_refuse(reply);
         reply_close(reply);
         return;
@@ -278,6 +286,8 @@ static void reply_start(struct reply *reply)
 
 void reply_continue(struct reply *reply)
 {
+    if (reply->error.status)
+        remote_prefill_cancel(reply, reply->error.text);
     if (reply->error.status || !choices_open(reply)) {
         reply_rooms_refuse(reply);
         api_reply_error(reply->server, reply->exchange, reply->stream, &reply->error);

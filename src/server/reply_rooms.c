@@ -154,17 +154,18 @@ void reply_rooms_refuse(struct reply *reply)
     struct scheduler *scheduler = reply->server->scheduler;
     const json_t *rooms = reply->rooms.rooms;
     size_t count = json_is_array(rooms) ? json_array_size(rooms) : rooms != NULL;
+    int code = reply->error.status == 400 ? BATON_EINVAL : BATON_EABORTED;
     if (reply->server->role == ROLE_MIXED)
         return;
     for (uint32_t i = 0; i < reply->choice_count; i++) {
         const struct handover *handover = &reply->choices[i].generation.handover;
         if (handover->kind == HANDOVER_SEND ||
             (handover->kind == HANDOVER_RECEIVE && handover->bootstrap[0]))
-            scheduler_refuse_room(scheduler, handover, reply->error.text);
+            scheduler_refuse_room(scheduler, handover, code, reply->error.text);
     }
     for (size_t i = 0; !reply->choice_count && i < count && i < REPLY_CHOICES_MAX; i++) {
         struct handover handover = {0};
         if (room_read(reply, i, &handover))
-            scheduler_refuse_room(scheduler, &handover, reply->error.text);
+            scheduler_refuse_room(scheduler, &handover, code, reply->error.text);
     }
 }

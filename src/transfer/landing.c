@@ -148,6 +148,34 @@ static int leg_read_on(struct leg *leg, const struct wire_commit *commit, struct
     return BATON_OK;
 }
 
+/* ---- how far a leg has come, should the room fail ---- */
+
+/* Has come what the last COMMIT counted? A rail that proves only the last one (immediates) does not
+ * say. */
+static bool leg_has_come(const struct leg *leg)
+{
+    uint32_t capabilities = leg->endpoint->ops->capabilities;
+    for (uint32_t i = 0; capabilities & BACKEND_COUNTED && i < leg->expected_lanes; i++) {
+        uint64_t due =
+            capabilities & BACKEND_STREAMS ? leg->expected[i].bytes : leg->expected[i].landings;
+        if ((!due && leg->expected[i].bytes) ||
+            atomic_load_explicit(&leg->arrived[i], memory_order_acquire) < due)
+            return false;
+    }
+    return !(capabilities & BACKEND_GET) || copy_done(&leg->copy, leg->committed);
+}
+
+static void leg_note_arrival(struct leg *leg)
+{
+    if (leg->dummy || leg->arrival.watermark == leg->committed || !leg_has_come(leg))
+        return;
+    leg->arrival = (struct leg_arrival){.watermark = leg->committed, .sum = leg->expected_sum};
+    for (uint32_t i = 0; i < leg->expected_lanes; i++)
+        leg->arrival.bytes += leg->expected[i].bytes;
+    for (uint32_t i = 0; i < leg->copy.lane_count; i++)
+        leg->arrival.bytes += atomic_load(&leg->copy.lanes[i].bytes);
+}
+
 void receiver_on_commit(struct link *link, const struct wire_commit *commit)
 {
     struct leg *leg = receiver_leg(link, commit->room, commit->ticket);
@@ -165,6 +193,7 @@ void receiver_on_commit(struct link *link, const struct wire_commit *commit)
         return;
     }
     room_time(room, &room->timeline.first_send_ns);
+    leg_note_arrival(leg); /* of the one before it */
     leg->source_total = commit->total_pages;
     leg->source_first_token = commit->first_token;
     leg->source_tokens = commit->tokens;
@@ -173,6 +202,7 @@ void receiver_on_commit(struct link *link, const struct wire_commit *commit)
     leg->expected_aux = commit->aux_bytes;
     leg->expected_sum = commit->sum;
     leg->last_seen = commit->flags & WIRE_COMMIT_LAST;
+    leg->committed = commit->watermark;
     int code =
         leg->last_seen ? leg_take_source_states(leg, commit, ERROR_BUFFER(why)) : BATON_OK;
     if (code == BATON_OK && leg->endpoint->ops->capabilities & BACKEND_GET)
@@ -255,19 +285,27 @@ static uint64_t plan_sum(struct plan *plan, uint32_t region, const struct layout
     return sum;
 }
 
-/* What the plans for our pages demand of this leg, and the sum over what is there now. */
-static int leg_expected_bytes(struct leg *leg, uint64_t *bytes, uint64_t *sum, struct error err)
+static bool leg_verifies(const struct leg *leg)
 {
-    struct room *room = leg->room;
-    bool verify = room->manager->config.verify || leg->peer->memory.verify;
+    return leg->room->manager->config.verify || leg->peer->memory.verify;
+}
+
+/* What the plans for our pages demand of this leg, and the sum over what is there now: of the first
+ * `regions` regions, and of the KV cache as far as the first `pages` source pages go. */
+static int leg_expected_bytes(const struct leg *leg, uint32_t regions, uint32_t pages,
+                              uint64_t *bytes, uint64_t *sum, struct error err)
+{
+    const struct room *room = leg->room;
     int code = BATON_OK;
     *bytes = *sum = 0;
     int32_t *any = calloc((size_t)leg->source_total + 1, sizeof(int32_t));
     if (!any)
         return error_set(err, BATON_ENOMEM, "out of memory for checking a COMMIT");
-    for (uint32_t i = 0; code == BATON_OK && i < room->state_count + 1; i++) {
+    for (uint32_t i = 0; code == BATON_OK && i < regions; i++) {
         struct plan_input input = leg_region_plan(leg, i, any);
         struct plan plan;
+        if (i == 0)
+            input.page_end = pages;
         if (input.dst_page_count == 0)
             continue;
         if (i == 0)
@@ -277,7 +315,7 @@ static int leg_expected_bytes(struct leg *leg, uint64_t *bytes, uint64_t *sum, s
         if (code != BATON_OK)
             break;
         *bytes += plan_bytes(&plan);
-        if (verify)
+        if (leg_verifies(leg))
             *sum += plan_sum(&plan, i ? room->states[i - 1].region : 0, input.dst);
     }
     free(any);
@@ -290,6 +328,7 @@ bool leg_landed(struct leg *leg)
     struct room *room = leg->room;
     if (leg->dummy)
         return true;
+    leg_note_arrival(leg);
     if (!leg->last_seen)
         return false;
     if (leg->received_aux != leg->expected_aux) {
@@ -337,7 +376,8 @@ static bool leg_complete(struct leg *leg)
     }
     room->timeline.bytes += bytes;
     room->timeline.operations += operations;
-    int code = leg_expected_bytes(leg, &needed, &sum, ERROR_BUFFER(why));
+    int code = leg_expected_bytes(leg, room->state_count + 1, leg->source_total, &needed, &sum,
+                                  ERROR_BUFFER(why));
     if (code != BATON_OK) {
         room_fail(room, code, "%s", why);
         return false;
@@ -347,8 +387,7 @@ static bool leg_complete(struct leg *leg)
                   leg->peer->name, (unsigned long long)bytes, (unsigned long long)needed);
         return false;
     }
-    bool verify = room->manager->config.verify || leg->peer->memory.verify;
-    if (verify && sum != leg->expected_sum) {
+    if (leg_verifies(leg) && sum != leg->expected_sum) {
         room_fail(room, BATON_ECORRUPT,
                   "the sum over the received pages is not the one %s sent", leg->peer->name);
         return false;
@@ -379,4 +418,44 @@ void receiver_land(struct room *room)
             LINK_SEND(links[i], room, WIRE_LANDED, &landed);
     room->held = false;
     room_settle(room);
+}
+
+/* ---- what a room that fails leaves behind ---- */
+
+/* Where the tokens end that this leg has brought with all their layers; 0: not to be relied on. */
+static uint64_t leg_landed_end(struct leg *leg)
+{
+    const struct room *room = leg->room;
+    uint64_t needed, sum;
+    leg_note_arrival(leg);
+    const struct watermark mark = watermark_unpack(leg->arrival.watermark);
+    if (mark.complete > leg->source_total ||
+        leg_expected_bytes(leg, 1, mark.complete, &needed, &sum, ERROR_NONE) != BATON_OK ||
+        leg->arrival.bytes < needed)
+        return 0;
+    /* The sum is over layers of further pages, too, when COMMIT released some of those. */
+    if (leg_verifies(leg) && (mark.partial != mark.complete || sum != leg->arrival.sum))
+        return 0;
+    uint64_t tokens =
+        (uint64_t)mark.complete * leg->peer->memory.regions[0].layout.tokens_per_page;
+    if (leg->source_tokens && tokens > leg->source_tokens)
+        tokens = leg->source_tokens;
+    uint64_t end = leg->source_first_token + tokens;
+    return end > room->prefix_len ? end : room->prefix_len;
+}
+
+/* A peer that said something wrong is not believed anything. Copies may still be under way when this
+ * is asked, but not into what has come. */
+uint32_t receiver_landed_tokens(const struct room *room)
+{
+    uint64_t end = UINT32_MAX;
+    if (!room->granted || !room->page_capacity || room->failure_code == BATON_EPROTOCOL ||
+        room->failure_code == BATON_ECORRUPT)
+        return 0;
+    for (struct leg *leg = room->legs; leg; leg = leg->next) {
+        uint64_t brought = leg->dummy ? UINT32_MAX : leg_landed_end(leg);
+        if (brought < end)
+            end = brought;
+    }
+    return end == UINT32_MAX ? 0 : (uint32_t)end;
 }

@@ -231,7 +231,8 @@ static void link_on_frame(struct connection *connection, const struct wire_heade
         link_on_heartbeat(link, &heartbeat);
         return;
     }
-    if (link->state != LINK_READY)
+    bool farewell = link->state == LINK_REFUSED && header->type == WIRE_ABORT;
+    if (link->state != LINK_READY && !farewell)
         goto bad;
     /* The initiator receives, the acceptor sends: each frame has one direction but ABORT and
      * FENCED. */

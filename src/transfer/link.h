@@ -30,7 +30,13 @@ struct peer {
     uint32_t fd_count;
 };
 
-enum link_state { LINK_REGISTER, LINK_ATTACH, LINK_READY, LINK_DEAD };
+enum link_state {
+    LINK_REGISTER,
+    LINK_ATTACH,
+    LINK_READY,
+    LINK_REFUSED, /* acceptor: CHOICE said no; the peer may still say which rooms fail over it */
+    LINK_DEAD
+};
 
 struct link {
     struct manager *manager;

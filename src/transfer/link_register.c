@@ -11,6 +11,7 @@
 #include "manager.h"
 #include "route.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,8 +185,8 @@ static void link_refuse(struct link *link, int code, const char *text)
     atomic_fetch_add(&link->manager->links_refused, 1);
     manager_note_refusal(link->manager, text);
     LOG_WARNING(link, "peer %s is refused: %s", link->peer->name, text);
+    link->state = LINK_REFUSED; /* the peer ends it, or the time for the handshake does */
     LINK_SEND(link, choice, WIRE_CHOICE, &choice);
-    link_close(link, code, "%s", text);
 }
 
 /* Acceptor, with everything known: the first backend of the initiator's list that works here. */
@@ -289,6 +290,30 @@ void link_on_register(struct link *link, const struct wire_header *header,
     link_claim_attachment(link);
 }
 
+/* Initiator: nothing will come of this link. The peer may have senders for the rooms that wait for it;
+ * without a word they would wait for their timeout. */
+static void link_part(struct link *link, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void link_part(struct link *link, int code, const char *format, ...)
+{
+    char text[WIRE_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    for (struct leg *leg = link->route ? link->route->waiting : NULL; leg;
+         leg = leg->route_next) {
+        struct wire_abort abort = {.room = leg->room->id,
+                                   .ticket = leg->ticket,
+                                   .code = code,
+                                   .text = {text, (uint32_t)strlen(text)}};
+        LINK_SEND(link, abort, WIRE_ABORT, &abort);
+        if (link->state == LINK_DEAD)
+            return;
+    }
+    link_close(link, code, "%s", text);
+}
+
 void link_on_choice(struct link *link, const struct wire_header *header, const uint8_t *payload)
 {
     struct wire_choice choice;
@@ -307,17 +332,17 @@ void link_on_choice(struct link *link, const struct wire_header *header, const u
         snprintf(link->choice, sizeof(link->choice), "first choice");
     if (choice.code != 0) {
         atomic_fetch_add(&link->manager->links_refused, 1);
-        link_close(link, choice.code, "%s refused the link: %s", link->peer->name, text);
+        link_part(link, choice.code, "%s refused the link: %s", link->peer->name, text);
         return;
     }
     /* The acceptor has checked this; its word is not enough to plan copies with. */
     if (link_check_peer_source(link, ERROR_BUFFER(why)) != BATON_OK) {
-        link_close(link, BATON_ELAYOUT, "%s: %s", link->peer->name, why);
+        link_part(link, BATON_ELAYOUT, "%s: %s", link->peer->name, why);
         return;
     }
     if (!link_use_backend(link, name, ERROR_BUFFER(why))) {
-        link_close(link, BATON_EUNREACHABLE, "%s chose backend %s: %s", link->peer->name, name,
-                   why);
+        link_part(link, BATON_EUNREACHABLE, "%s chose backend %s: %s", link->peer->name, name,
+                  why);
         return;
     }
     link_ready(link);

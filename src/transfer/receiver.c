@@ -171,6 +171,13 @@ int baton_receiver_abort(baton_receiver *receiver, const char *reason)
                     : BATON_EINVAL;
 }
 
+int baton_receiver_refuse(baton_receiver *receiver, const char *reason)
+{
+    return receiver ? room_abort(receiver->room, BATON_EINVAL, reason,
+                                 "the decode side refused the request")
+                    : BATON_EINVAL;
+}
+
 int baton_receiver_decline(baton_receiver *receiver, const char *reason)
 {
     return receiver ? room_abort(receiver->room, BATON_EDECLINED, reason,
@@ -181,6 +188,16 @@ int baton_receiver_decline(baton_receiver *receiver, const char *reason)
 int baton_receiver_failure(const baton_receiver *receiver, char *text, size_t size)
 {
     return receiver ? room_failure(receiver->room, text, size) : BATON_EINVAL;
+}
+
+int baton_receiver_landed(const baton_receiver *receiver, uint32_t *tokens)
+{
+    if (!receiver || !tokens)
+        return BATON_EINVAL;
+    if (baton_receiver_poll(receiver) != BATON_FAILED)
+        return BATON_ESTATE;
+    *tokens = receiver->room->landed_tokens;
+    return BATON_OK;
 }
 
 int baton_receiver_fenced(const baton_receiver *receiver)

@@ -446,6 +446,8 @@ void room_fail_from(struct room *room, struct leg *from, int code, const char *t
         return;
     room->failure_code = code;
     snprintf(room->failure_text, sizeof(room->failure_text), "%s", text);
+    if (room->role == ROOM_RECEIVER)
+        room->landed_tokens = receiver_landed_tokens(room);
     room_time(room, &room->timeline.ended_ns);
     room->timeline.state = BATON_FAILED;
     if (!room_advance(room, room->generation, BATON_FAILED))

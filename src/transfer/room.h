@@ -82,7 +82,7 @@ struct leg {
     uint32_t page_count;
     struct state_list states[WIRE_REGIONS_MAX];
     uint32_t state_count;
-    uint64_t committed; /* sender: watermark of the last COMMIT sent */
+    uint64_t committed; /* watermark of the last COMMIT: sender: sent, receiver: read */
     bool committed_last;
 
     /* receiver: what COMMIT said and what came */
@@ -94,6 +94,9 @@ struct leg {
     uint32_t expected_lanes;
     _Atomic uint64_t arrived[WIRE_STREAMS_MAX]; /* by the workers that own the rails */
     _Atomic uint64_t source_watermark;          /* what may be read, from COMMIT */
+    struct leg_arrival {                        /* of the last COMMIT of which all is here */
+        uint64_t watermark, bytes, sum;
+    } arrival;
 
     struct copy copy; /* on the side that executes */
     struct copy_fence fence;
@@ -170,6 +173,7 @@ struct room {
     baton_timeline timeline;
     int failure_code;
     char failure_text[WIRE_TEXT_MAX];
+    uint32_t landed_tokens; /* receiver: what a failed room leaves behind; before FAILED */
 };
 
 /* Watermark: pages [0, complete) have all layers ready; of pages [complete, partial) the layers
@@ -268,6 +272,8 @@ void receiver_leg_ready(struct leg *leg); /* its link is up */
 /* landing.c. leg_landed fails the room when the bytes will never all be here. */
 bool leg_landed(struct leg *leg);
 void receiver_land(struct room *room);
+/* The room fails: how many tokens of the sequence are in its pages all the same (baton.h). */
+uint32_t receiver_landed_tokens(const struct room *room);
 /* On a worker: the receiver's leg that a peer's ticket means, NULL if it has ended; what came for
  * it. */
 struct leg *leg_of_ticket(struct manager *manager, uint64_t session, uint32_t ticket);

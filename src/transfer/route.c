@@ -206,7 +206,7 @@ void route_link_down(struct route *route, int code, const char *text, bool refus
         room->held = true;
         leg_detach(leg);
         room_fail(room, code, "%s", text);
-        leg->abort_owed = false; /* nobody to tell: it was they who refused */
+        leg->abort_owed = false; /* link_part has told them, or they are not to be talked to */
         room->held = false;
         room_settle(room);
         next = route->waiting; /* that may have ended other legs */

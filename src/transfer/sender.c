@@ -186,6 +186,13 @@ int baton_sender_abort(baton_sender *sender, const char *reason)
                : BATON_EINVAL;
 }
 
+int baton_sender_refuse(baton_sender *sender, const char *reason)
+{
+    return sender ? room_abort(sender->room, BATON_EINVAL, reason,
+                               "the prefill side refused the request")
+                  : BATON_EINVAL;
+}
+
 int baton_sender_failure(const baton_sender *sender, char *text, size_t size)
 {
     return sender ? room_failure(sender->room, text, size) : BATON_EINVAL;

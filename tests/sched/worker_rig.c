@@ -76,6 +76,7 @@ void rig_open(struct rig *rig, const char *golden, const struct rig_options *opt
         .chunk_tokens = options->chunk_tokens,
         .conservativeness = options->conservativeness,
         .prefix_cache = options->prefix_cache,
+        .transfer = options->transfer,
     };
     memset(rig, 0, sizeof(*rig));
     rig->tokenizer = test_tokenizer_open(golden, "tokenizer_bytes.json");

@@ -27,8 +27,9 @@ struct rig_options {
     uint32_t pages, max_running, max_queued, chunk_tokens, ranks;
     bool prefix_cache;
     float conservativeness;
-    uint32_t engine_tokens; /* 0: as many as the scheduler asks for */
-    int32_t poisoned_token; /* its embedding is not a number; 0: none */
+    uint32_t engine_tokens;                  /* 0: as many as the scheduler asks for */
+    int32_t poisoned_token;                  /* its embedding is not a number; 0: none */
+    const struct transfer_options *transfer; /* NULL: no hand-overs */
 };
 extern const struct rig_options rig_defaults;
 

@@ -100,14 +100,15 @@ def test_prefill_dies_while_it_computes(fleet, right, backend):
 
 @pytest.mark.parametrize("backend", ["shm", pytest.param("tcp", marks=at_length)])
 def test_prefill_dies_while_it_sends(fleet, right, backend):
-    """It kills itself after so many bytes; decode computes the prompt itself."""
-    pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=200000",
+    """It kills itself after so many bytes, in its third chunk; decode computes what is missing."""
+    pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=4000000",
                           "--chunked-prefill-size", "64"))
     body = greedy(200, 4)
     _, decode = pair.legs(body)
     pair.prefill.wait()
     is_right(decode.wait(), right(body))
     assert pair.decode.metric("baton:recomputed_total") == 1
+    assert pair.decode.metric("baton:kept_tokens_total") == 128
     pair.wait_clean()
     pair.prefill_options = pair.prefill_options[:-4]
     pair.start_prefill()
@@ -166,6 +167,30 @@ def test_decode_dies_while_it_generates(fleet, right):
     assert isinstance(decode.wait(), Exception)
     pair.wait_clean()
     pair.start_decode()
+    serves(pair, right)
+
+
+# ---- one of them is about to go -----------------------------------------------------------------
+
+@pytest.mark.parametrize("goes", ["prefill", "decode"])
+def test_worker_is_shutting_down(fleet, right, goes):
+    """It refuses, and says so in the room: the other leg does not wait for it."""
+    pair = fleet(prefill=("--chunked-prefill-size", "64"), decode=STRICT)
+    last = pair.legs(greedy(300, 40))
+    going = getattr(pair, goes)
+    metric_is(going, "baton:handovers_total")
+    going.signal()
+    wait_until(lambda: going.get("/health").status == 503, what="refusals")
+    legs = dict(zip(("prefill", "decode"), pair.legs(SHORT)))
+    began = time.monotonic()
+    assert "shutting down" in error_of(legs.pop(goes).wait(), 503)
+    for leg in legs.values():
+        assert "shutting down" in error_of(leg.wait())
+        told(f"told by {goes}", began, leg)
+    for leg in last:  # what it had begun it finishes
+        assert leg.wait().status == 200
+    assert going.wait() == 0
+    pair.start_prefill() if goes == "prefill" else pair.start_decode()
     serves(pair, right)
 
 
@@ -279,6 +304,22 @@ def test_client_leaves_while_its_prompt_is_read(fleet, right):
     serves(pair, right)
 
 
+def test_client_leaves_while_a_room_is_asked_for(fleet, right):
+    """Decode first: prefill may have begun when its answer is not wanted any more."""
+    pair = fleet(decode_first=True)
+    pair.prefill.signal(signal.SIGSTOP)  # so that it takes its time to answer
+    leg = Leg(pair.decode, "/generate", LONG)
+    time.sleep(0.5)  # decode has asked by now
+    leg.leave()
+    wait_until(lambda: pair.decode.metric("baton:clients_left_total") == 1, what="it leaves")
+    pair.prefill.signal(signal.SIGCONT)
+    metric_is(pair.prefill, "baton:handovers_total")
+    pair.wait_clean()
+    assert "the client left" in pair.prefill.errors()
+    is_right(pair.decode.post("/generate", SHORT), right(SHORT))
+    pair.wait_clean()
+
+
 # ---- too much, too long --------------------------------------------------------------------------
 
 def test_decode_has_few_pages(fleet, right):
@@ -319,10 +360,21 @@ def test_prompt_is_too_long_for_one_side(fleet, right, small):
     prefill, decode = pair.legs(body)
     refused, other = (prefill, decode) if small == "prefill" else (decode, prefill)
     assert "tokens" in error_of(refused.wait(), 400)
-    reason = error_of(other.wait())
+    reason = error_of(other.wait(), 400)  # it is the request's fault there, too
     told(f"told by {small}", began, other)
-    assert "hand-over" in reason and "refused" in reason
+    assert "hand-over" in reason and "refused" in reason and "tokens" in reason
     serves(pair, right, greedy(30, 2))
+
+
+def test_prefill_refuses_a_prompt_that_decode_asks_for(fleet, right):
+    """Decode first without fallback: the client hears what prefill said."""
+    pair = fleet(prefill=("--max-total-tokens", "64"), decode=STRICT, decode_first=True)
+    reason = error_of(pair.decode.post("/generate", greedy(100, 2)), 400)
+    assert "tokens; the KV cache of this worker holds 64" in reason
+    is_right(pair.decode.post("/generate", greedy(30, 2)), right(greedy(30, 2)))
+    pair.kill(pair.prefill)
+    error_of(pair.decode.post("/generate", greedy(100, 2)), 503)
+    pair.wait_clean()
 
 
 # ---- rooms ---------------------------------------------------------------------------------------
@@ -401,8 +453,9 @@ def test_another_model(fleet, right, model, tmp_path):
         file.write(bytes([byte[0] ^ 1]))
     pair = fleet(decode=STRICT, decode_model=str(other))
     prefill, decode = pair.legs(SHORT)
-    assert "fingerprint" in error_of(decode.wait())
-    error_of(prefill.wait())
+    for leg in (decode, prefill):
+        reason = error_of(leg.wait())
+        assert "fingerprint" in reason and "within" not in reason  # it was told, not left to wait
     pair.wait_clean()
 
 

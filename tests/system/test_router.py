@@ -272,6 +272,33 @@ def test_the_router_is_started_again(up):
     assert chat(fleet, "Hello", temperature=0)
 
 
+# ---- what happened to a request ----
+
+def timelines(fleet, rid):
+    """Of each worker that had it, by what it is."""
+    answer = fleet.get(f"/requests/{rid}")
+    assert answer.status == 200, answer.body
+    return {one["worker_type"]: one["answer"] for one in answer.json()["workers"]}
+
+
+@pytest.mark.parametrize("flow", ["pair", "decode-first"])
+def test_a_request_is_known_by_its_name(up, worker, flow):
+    """Both halves of it, whoever brought them together; and what is served is what serve says."""
+    fleet = up("--flow", flow, "--local-prefill-tokens", "0")
+    assert fleet.get("/server_info").json()["flow"] == flow
+    body = {"text": STORY, "rid": "the one: #7", "sampling_params": {"temperature": 0,
+                                                                    "max_new_tokens": 5}}
+    assert fleet.ask("/generate", **body)["text"] == worker.ask("/generate", **body)["text"]
+    known = timelines(fleet, "the%20one:%20%237")
+    assert sorted(known) == ["decode", "prefill"]
+    assert known["decode"]["room"] == known["prefill"]["room"]
+    assert known["decode"]["completion_tokens"] == 5
+    for role, one in known.items():
+        assert one["rid"] == "the one: #7" and one["role"] == role
+        assert {"queued", "landed"} <= set(one["timeline_ms"])
+    assert fleet.get("/requests/nobody%0d%0aX:%20y").status == 404
+
+
 # ---- baton up ----
 
 def alive(pid):

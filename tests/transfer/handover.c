@@ -902,6 +902,12 @@ static void side_report(struct side *side, const void *argument, struct answer *
     }
     if (side->role == PREFILL)
         answer->number = baton_sender_prefix(held->senders[0]);
+    for (uint32_t i = 0; side->role == DECODE && i < side->rank_count; i++) {
+        int code = baton_receiver_landed(held->receivers[i], &answer->landed[i]);
+        if (code != (answer->states[i] == BATON_FAILED ? BATON_OK : BATON_ESTATE))
+            answer_fail(answer, code ? code : BATON_ESTATE, "what landed: %s",
+                        baton_error_name(code));
+    }
 }
 
 static void rank_accept_aux(struct side *side, struct side_rank *rank, const struct trip *trip)
@@ -958,6 +964,32 @@ static void side_check_trip(struct side *side, const void *argument, struct answ
             for (uint32_t k = 0; k < pages->dest_count; k++)
                 region_compare_page(rank, region, pages->dest[k], answer);
         }
+    }
+}
+
+/* The same of the first `count` tokens of a room that failed; the rest may be anything. */
+static void side_check_landed(struct side *side, const void *argument, struct answer *answer)
+{
+    const struct trip_order *order = argument;
+    const struct trip *trip = &side->trips[order->slot]->trip;
+    for (uint32_t i = 0; i < side->rank_count; i++) {
+        const struct side_rank *rank = &side->ranks[i];
+        struct side_region *region = &side->ranks[i].regions[trip->kv.dest_region];
+        const struct extent extent = {.pages = trip->kv.dest,
+                                      .first = trip->kv.dest_first,
+                                      .to = trip->kv.dest_count,
+                                      .layer_to = region->layout.layers,
+                                      .begin = trip->kv.dest_first,
+                                      .end = order->count};
+        for (uint32_t k = 0; k < trip->kv.dest_count; k++)
+            for (uint32_t base = 0; base < region->layout.base_count; base++) {
+                size_t at = page_at(rank, region, base, trip->kv.dest[k]);
+                memcpy(region->expected + at, region->memory + at,
+                       region->bases[base].item_bytes);
+            }
+        region_write(rank, region, trip->seed, &extent, false);
+        for (uint32_t k = 0; k < trip->kv.dest_count; k++)
+            region_compare_page(rank, region, trip->kv.dest[k], answer);
     }
 }
 
@@ -1700,6 +1732,17 @@ void trip_fail(struct handover *handover, struct trip *trip, int code, const cha
     handover->failed++;
     if (trip->receiver_open)
         trip_renew(handover, trip);
+}
+
+uint32_t trip_landed(struct handover *handover, const struct trip *trip)
+{
+    const struct answer *report = trip_report(handover, trip, DECODE);
+    struct trip_order order = {.slot = trip->slot, .count = report->landed[0]};
+    for (uint32_t i = 1; i < ranks_of(&handover->groups[DECODE]); i++)
+        if (report->landed[i] < order.count)
+            order.count = report->landed[i];
+    handover_ask(handover, DECODE, side_check_landed, &order, sizeof(order));
+    return order.count;
 }
 
 bool trip_reclaim(struct handover *handover, struct trip *trip, uint32_t delay_us,

@@ -141,6 +141,7 @@ struct answer {
     int states[SIDE_RANKS_MAX];
     int codes[SIDE_RANKS_MAX];
     char failures[SIDE_RANKS_MAX][256];
+    uint32_t landed[SIDE_RANKS_MAX]; /* tokens that failed receivers still have */
     baton_timeline timelines[SIDE_RANKS_MAX];
     baton_counters counters[SIDE_RANKS_MAX];
 };
@@ -231,6 +232,9 @@ void trip_succeeded(struct handover *handover, struct trip *trip);
 /* Waits for FAILED on both sides, with this code and text on every rank, and for the fences. The
  * granted pages are then new noise. */
 void trip_fail(struct handover *handover, struct trip *trip, int code, const char *text);
+/* The room has failed and is fenced: tokens that all decode ranks have landed, each of whose bytes is
+ * compared. */
+uint32_t trip_landed(struct handover *handover, const struct trip *trip);
 /* The decode side waits for the room's end (after delay_us it aborts it, if there is a reason)
  * and uses its pages again the moment they are fenced: nothing may appear in them then. False when
  * the room was faster and succeeded. */

@@ -727,6 +727,63 @@ static void abort_in_the_middle(void **state)
     handover_close(handover);
 }
 
+/* Part of a room is sent, then it is aborted: what landed. */
+static uint32_t landed_of_part(struct handover *handover, struct trip_options options,
+                               uint32_t pages, uint32_t layers, uint32_t pause_us)
+{
+    struct trip *trip = trip_new(handover, options);
+    trip_start(handover, trip);
+    if (!trip->granted)
+        trip_init(handover, trip, DECODE);
+    trip_send(handover, trip, pages, false);
+    for (uint32_t layer = 0; options.layerwise && layer < layers; layer++)
+        trip_release(handover, trip, 0, layer);
+    trip_wait(handover, trip, DECODE, BATON_TRANSFERRING);
+    usleep(pause_us);
+    assert_int_equal(trip_abort(handover, trip, PREFILL, 1, "half is enough"), 0);
+    assert_int_equal(trip_wait_ended(handover, trip, DECODE), BATON_FAILED);
+    trip_wait_fenced(handover, trip, DECODE);
+    uint32_t landed = trip_landed(handover, trip);
+    trip_fail(handover, trip, BATON_EABORTED, "half is enough");
+    trip_close(handover, trip);
+    return landed;
+}
+
+/* A room that fails says how much of it is here: as soon as it has come, and never more. */
+static void failed_room_tells_what_landed(void **state)
+{
+    static const struct {
+        uint32_t prefill_tp, decode_tp, prefill_tokens, decode_tokens;
+    } pairs[] = {
+        {1, 1, 16, 16}, {2, 1, 16, 16}, {1, 2, 16, 16}, {1, 1, 16, 32}, {1, 1, 32, 16}};
+    struct handover *handover = *state;
+    bool proves = strcmp(handover->medium.carrier, "verbs") != 0; /* it proves the whole room */
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct group prefill =
+            group_of(shape_kv(ORDER_LAYER_MAJOR, pairs[i].prefill_tokens, 64));
+        struct group decode = group_of(shape_kv(ORDER_LAYER_MAJOR, pairs[i].decode_tokens, 64));
+        prefill.tp_size = pairs[i].prefill_tp;
+        decode.tp_size = pairs[i].decode_tp;
+        handover_open(handover, &prefill, &decode);
+        for (uint32_t prefix = 0; prefix <= 64; prefix += 64) {
+            const struct trip_options options = {.tokens = 32 * 10 - 3, .prefix = prefix};
+            const uint32_t part = 4 * pairs[i].prefill_tokens;
+            const uint32_t whole = part > prefix && proves ? part : prefix;
+            uint32_t landed = UINT32_MAX;
+            for (uint32_t pause_us = 500; landed != whole && pause_us < 4000000;
+                 pause_us *= 2) {
+                landed = landed_of_part(handover, options, 4, 0, pause_us);
+                assert_true(landed == whole || landed == prefix);
+            }
+            assert_int_equal(landed, whole);
+        }
+        /* Pages without their last layers are nothing. */
+        const struct trip_options options = {.tokens = 32 * 10 - 3, .layerwise = true};
+        assert_int_equal(landed_of_part(handover, options, 4, 2, 20000), 0);
+        handover_close(handover);
+    }
+}
+
 static void abort_one_rank(void **state)
 {
     struct handover *handover = *state;
@@ -961,6 +1018,7 @@ static const struct CMUnitTest tests[] = {
     CASE(abort_before_send),
     CASE(abort_before_grant),
     CASE(abort_in_the_middle),
+    CASE(failed_room_tells_what_landed),
     CASE(abort_one_rank),
     CASE(reuse_under_load),
     CASE(page_is_busy),
