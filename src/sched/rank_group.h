@@ -54,7 +54,8 @@ struct group_room {
     struct rank_group *group;
     uint64_t id;
     bool sends, layerwise;
-    int32_t note; /* -1: none */
+    uint32_t pages_by_layer; /* sender: so many were released layer by layer */
+    int32_t note;            /* -1: none */
     baton_sender *senders[KV_RANKS_MAX];
     baton_receiver *receivers[KV_RANKS_MAX];
 };
@@ -72,7 +73,9 @@ void group_room_close(struct group_room *room); /* NULL is fine */
 int group_room_state(const struct group_room *room); /* enum baton_state */
 int group_room_failure(const struct group_room *room, char *text, size_t size);
 bool group_room_fenced(const struct group_room *room);
-void group_room_timeline(const struct group_room *room, baton_timeline *out); /* of rank 0 */
+/* Times and words of rank 0, bytes and operations of all. */
+void group_room_timeline(const struct group_room *room, baton_timeline *out);
+uint64_t group_room_written(const struct group_room *room); /* so far; 0 for a receiver */
 
 /* Sender. Pages are the same numbers on every rank. */
 int group_room_announce(struct group_room *room, uint32_t pages, uint32_t tokens, int32_t note);

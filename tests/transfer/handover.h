@@ -141,6 +141,7 @@ struct answer {
     int states[SIDE_RANKS_MAX];
     int codes[SIDE_RANKS_MAX];
     char failures[SIDE_RANKS_MAX][256];
+    uint64_t written; /* as the senders say */
     baton_timeline timelines[SIDE_RANKS_MAX];
     baton_counters counters[SIDE_RANKS_MAX];
 };
