@@ -379,6 +379,10 @@ BATON_API int baton_sender_poll(const baton_sender *sender); /* enum baton_state
 /* Tokens that every receiver already has (known once WAITING_FOR_INPUT). */
 BATON_API uint32_t baton_sender_prefix(const baton_sender *sender);
 
+/* Bytes written so far, at least: in place at the peer, or over tcp in the kernel's hands. Where the
+ * peer reads by itself (cma) nobody here counts: 0. Any thread. */
+BATON_API uint64_t baton_sender_written(const baton_sender *sender);
+
 /* After the last byte was committed the receiver decides, and abort comes too late: ESTATE. */
 BATON_API int baton_sender_abort(baton_sender *sender, const char *reason);
 

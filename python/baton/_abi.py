@@ -342,6 +342,7 @@ QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "baton_sender_layer_ready": (c_int, (_handle, c_uint32)),
     "baton_sender_poll": (c_int, (_handle,)),
     "baton_sender_prefix": (c_uint32, (_handle,)),
+    "baton_sender_written": (c_uint64, (_handle,)),
     "baton_sender_abort": (c_int, (_handle, c_char_p)),
     "baton_sender_refuse": (c_int, (_handle, c_char_p)),
     "baton_sender_failure": (c_int, (_handle, c_char_p, c_size_t)),

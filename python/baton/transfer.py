@@ -383,6 +383,10 @@ class KVSender(_Room):
         """Tokens that every receiver already has (known once WaitingForInput)."""
         return int(lib.baton_sender_prefix(self._handle.get()))
 
+    def written(self) -> int:
+        """Bytes written so far; 0 where the peer reads by itself (cma)."""
+        return int(lib.baton_sender_written(self._handle.get()))
+
     def _refused(self, code: int, what: str) -> None:
         self.failure_exception()  # a room that failed meanwhile explains itself better
         check(code, f"{what} in room {self._room}")

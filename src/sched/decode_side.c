@@ -152,7 +152,7 @@ static void room_landed(struct scheduler *scheduler, struct generation_state *st
     uint32_t here = state->hold.cached * scheduler->memory.books.tokens_per_page;
     state->cached_tokens = note->cached_tokens > here ? note->cached_tokens : here;
     group_room_timeline(state->room, &timeline);
-    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline);
+    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline, "");
     scheduler_count_transfer(scheduler, &timeline, state->granted_ns - state->began_ns);
     handover_end(scheduler, state, NULL);
     scheduler->planner.prompt_tokens += state->token_count;

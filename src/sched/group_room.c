@@ -131,13 +131,32 @@ bool group_room_landed(const struct group_room *room, uint32_t *tokens)
     return true;
 }
 
-void group_room_timeline(const struct group_room *room, baton_timeline *out)
+static void rank_timeline(const struct group_room *room, uint32_t rank, baton_timeline *out)
 {
     *out = (baton_timeline){.struct_size = sizeof(*out)};
     if (room->sends)
-        baton_sender_timeline(room->senders[0], out);
+        baton_sender_timeline(room->senders[rank], out);
     else
-        baton_receiver_timeline(room->receivers[0], out);
+        baton_receiver_timeline(room->receivers[rank], out);
+}
+
+void group_room_timeline(const struct group_room *room, baton_timeline *out)
+{
+    baton_timeline other;
+    rank_timeline(room, 0, out);
+    for (uint32_t rank = 1; rank < room->group->ranks; rank++) {
+        rank_timeline(room, rank, &other);
+        out->bytes += other.bytes;
+        out->operations += other.operations;
+    }
+}
+
+uint64_t group_room_written(const struct group_room *room)
+{
+    uint64_t bytes = 0;
+    for (uint32_t rank = 0; room->sends && rank < room->group->ranks; rank++)
+        bytes += baton_sender_written(room->senders[rank]);
+    return bytes;
 }
 
 int group_room_announce(struct group_room *room, uint32_t pages, uint32_t tokens, int32_t note)

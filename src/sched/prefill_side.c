@@ -8,6 +8,9 @@
 
 #include <stdio.h>
 
+/* So many tokens take long enough to send some of their layers before the last one is computed. */
+#define LAYERWISE_TOKENS 256u
+
 /* It is to be computed: from now on it is the planner's, too. */
 static bool enter_queue(struct scheduler *scheduler, struct generation_state *state)
 {
@@ -47,11 +50,26 @@ static void room_failed(struct scheduler *scheduler, struct generation_state *st
     scheduler_fail(scheduler, state, code, reason);
 }
 
+/* Which way its chunks went, and why. */
+static void chunks_describe(const struct generation_state *state, char *out, size_t size)
+{
+    if (!state->room->layerwise)
+        snprintf(out, size, "whole chunks: layer-wise is off");
+    else if (state->room->pages_by_layer)
+        snprintf(out, size, "layer by layer, %u of %u pages", state->room->pages_by_layer,
+                 state->hold.count);
+    else
+        snprintf(out, size, "whole chunks: none of %u tokens to compute", LAYERWISE_TOKENS);
+}
+
 static void arrived(struct scheduler *scheduler, struct generation_state *state)
 {
     baton_timeline timeline;
+    char chunks[64];
     group_room_timeline(state->room, &timeline);
-    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline);
+    chunks_describe(state, chunks, sizeof(chunks));
+    request_log_transfer(&scheduler->log, state->log_number, state->began_ns, &timeline,
+                         chunks);
     scheduler_count_transfer(scheduler, &timeline, state->sent_ns - state->began_ns);
     scheduler_finish_without_token(scheduler, state, GENERATION_LENGTH, BATON_OK, NULL);
 }
@@ -68,9 +86,6 @@ void prefill_advance(struct scheduler *scheduler, struct generation_state *state
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
-
-/* So many tokens take long enough to send some of their layers before the last one is computed. */
-#define LAYERWISE_TOKENS 256u
 
 /* Pages up to `whole` have all layers. What the library refuses (a room that has failed meanwhile) is
  * seen when the room is looked at. */
@@ -104,6 +119,7 @@ static void name_pages(struct scheduler *scheduler, const struct step_piece *pie
         group_room_send(state->room, state->hold.pages + state->pages_sent,
                         pages - state->pages_sent))
         return; /* it has failed: that is seen when it is looked at */
+    state->room->pages_by_layer += pages - state->pages_sent;
     state->pages_sent = pages;
     state->pinned = true;
     layer_watch_add(&scheduler->layer_watch, state->room);

@@ -54,7 +54,8 @@ struct group_room {
     struct rank_group *group;
     uint64_t id;
     bool sends, layerwise;
-    int32_t note; /* -1: none */
+    uint32_t pages_by_layer; /* sender: so many were released layer by layer */
+    int32_t note;            /* -1: none */
     baton_sender *senders[KV_RANKS_MAX];
     baton_receiver *receivers[KV_RANKS_MAX];
 };
@@ -75,7 +76,9 @@ bool group_room_fenced(const struct group_room *room);
 /* Of a receiver's room that has failed: how many tokens have landed on every rank; their pages can be
  * used once it is fenced. False: some rank's is still open. */
 bool group_room_landed(const struct group_room *room, uint32_t *tokens);
-void group_room_timeline(const struct group_room *room, baton_timeline *out); /* of rank 0 */
+/* Times and words of rank 0, bytes and operations of all. */
+void group_room_timeline(const struct group_room *room, baton_timeline *out);
+uint64_t group_room_written(const struct group_room *room); /* so far; 0 for a receiver */
 
 /* Sender. Pages are the same numbers on every rank. */
 int group_room_announce(struct group_room *room, uint32_t pages, uint32_t tokens, int32_t note);

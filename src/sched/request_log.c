@@ -69,6 +69,17 @@ void request_log_mark(struct request_log *log, uint64_t number, enum request_mom
     pthread_mutex_unlock(&log->lock);
 }
 
+void request_log_computed(struct request_log *log, uint64_t number, uint64_t early_bytes)
+{
+    pthread_mutex_lock(&log->lock);
+    struct request_record *record = record_of(log, number);
+    if (record && !record->moments_ns[MOMENT_COMPUTED]) {
+        record->moments_ns[MOMENT_COMPUTED] = clock_now_ns();
+        record->early_bytes = early_bytes;
+    }
+    pthread_mutex_unlock(&log->lock);
+}
+
 static void moment_set(struct request_record *record, enum request_moment moment,
                        uint64_t opened_ns, uint64_t since_ns)
 {
@@ -77,7 +88,7 @@ static void moment_set(struct request_record *record, enum request_moment moment
 }
 
 void request_log_transfer(struct request_log *log, uint64_t number, uint64_t opened_ns,
-                          const baton_timeline *timeline)
+                          const baton_timeline *timeline, const char *chunks)
 {
     pthread_mutex_lock(&log->lock);
     struct request_record *record = record_of(log, number);
@@ -90,7 +101,8 @@ void request_log_transfer(struct request_log *log, uint64_t number, uint64_t ope
         record->bytes = timeline->bytes;
         record->operations = timeline->operations;
         memcpy(record->backend, timeline->backend, sizeof(record->backend));
-        memcpy(record->plan, timeline->reason, sizeof(record->plan));
+        snprintf(record->plan, sizeof(record->plan), "%s%s%s", timeline->reason,
+                 *chunks ? "; " : "", chunks);
     }
     pthread_mutex_unlock(&log->lock);
 }

@@ -41,7 +41,8 @@ struct request_record {
     uint64_t moments_ns[MOMENT_COUNT]; /* clock_now_ns; 0: has not happened */
     /* Of a hand-over: */
     uint64_t bytes, operations;
-    char backend[16], plan[112];
+    uint64_t early_bytes; /* prefill: written when the prompt was computed */
+    char backend[16], plan[176];
 };
 
 struct request_log {
@@ -56,9 +57,11 @@ void request_log_close(struct request_log *log);
 /* Returns its number. */
 uint64_t request_log_add(struct request_log *log, const struct generation *generation);
 void request_log_mark(struct request_log *log, uint64_t number, enum request_moment moment);
-/* The room's own times, which count from its opening. */
+/* All of the prompt; so many bytes of it were written by then. */
+void request_log_computed(struct request_log *log, uint64_t number, uint64_t early_bytes);
+/* The room's own times, which count from its opening, and how its chunks went ("": unknown here). */
 void request_log_transfer(struct request_log *log, uint64_t number, uint64_t opened_ns,
-                          const baton_timeline *timeline);
+                          const baton_timeline *timeline, const char *chunks);
 void request_log_finish(struct request_log *log, uint64_t number, enum generation_finish finish,
                         const char *reason, uint32_t cached, uint32_t generated);
 

@@ -299,7 +299,8 @@ static void take_result(struct scheduler *scheduler, const struct step_piece *pi
     bool prompt = state->phase == PHASE_PREFILL;
     planner_computed(&scheduler->planner, piece);
     if (prompt && state->computed == state->token_count)
-        request_log_mark(&scheduler->log, state->log_number, MOMENT_COMPUTED);
+        request_log_computed(&scheduler->log, state->log_number,
+                             state->room ? group_room_written(state->room) : 0);
     if (result->picked)
         take_token(scheduler, state, &result->choice);
     else if (state->computed == state->token_count) /* of whom no token was wanted */

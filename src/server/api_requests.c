@@ -39,6 +39,8 @@ static void record_write(struct json_writer *out, const struct request_record *r
         json_put_key_int(out, "bytes", (int64_t)record->bytes);
         json_put_key_int(out, "operations", (int64_t)record->operations);
     }
+    if (record->kind == HANDOVER_SEND)
+        json_put_key_int(out, "early_bytes", (int64_t)record->early_bytes);
     json_put_key(out, "timeline_ms"); /* since it was queued */
     json_put_open(out, '{');
     for (uint32_t i = 0; i < MOMENT_COUNT; i++)
@@ -113,6 +115,11 @@ static void spans_write(struct json_writer *out, const struct request_record *re
         json_put_key(out, "args");
         json_put_open(out, '{');
         json_put_key_text(out, "rid", record->rid);
+        if (to == MOMENT_LANDED) {
+            json_put_key_text(out, "plan", record->plan);
+            json_put_key_int(out, "bytes", (int64_t)record->bytes);
+            json_put_key_int(out, "early_bytes", (int64_t)record->early_bytes);
+        }
         json_put_close(out, '}');
         json_put_close(out, '}');
         json_put_raw(out, ",\n", 2);

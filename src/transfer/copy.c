@@ -262,6 +262,11 @@ static void lane_publish(struct lane *lane)
         return;
     if (!lane->copy->ops->flush(lane))
         return;
+    if (lane->copy->ops != &backend_sums) /* which only add up */
+        atomic_fetch_add_explicit(&lane->copy->room->written,
+                                  lane->bytes_taken -
+                                      atomic_load_explicit(&lane->bytes, memory_order_relaxed),
+                                  memory_order_relaxed);
     atomic_store_explicit(&lane->bytes, lane->bytes_taken, memory_order_relaxed);
     atomic_store_explicit(&lane->operations, lane->operations_taken, memory_order_relaxed);
     atomic_store_explicit(&lane->sum, lane->sum_taken, memory_order_relaxed);

@@ -2,6 +2,7 @@
 /* The receiver's handle: what a decode scheduler calls. init takes the pages for the room at once, by
  * one compare-and-swap per page, so that a page of another live or quarantined room is refused here and
  * not later. The other halves, on the link thread, are receiver_room.c and landing.c. */
+#include "base/clock.h"
 #include "manager.h"
 #include "room.h"
 
@@ -51,6 +52,7 @@ int baton_receiver_open(baton_manager *handle, const baton_receiver_options *opt
     room->fake = fake;
     receiver->room = room;
     receiver->generation = room->generation;
+    room->opened_ns = clock_now_ns();
     room_request(room, REQUEST_OPEN);
     *out = receiver;
     return BATON_OK;

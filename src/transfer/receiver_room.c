@@ -111,7 +111,6 @@ void receiver_requests(struct room *room, uint32_t requests)
     if (requests & REQUEST_OPEN) {
         room->opened = room->owned = true;
         manager_room_live(manager, room);
-        room->opened_ns = now;
         room->dp_rank = -1;
         room->deadline_ns = now + room->deadline_ms * NS_PER_MS;
         room->match_ns = now + manager->config.match_timeout_ms * NS_PER_MS;

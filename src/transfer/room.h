@@ -106,10 +106,11 @@ struct room {
     _Atomic uint64_t word;
     _Atomic uint32_t requests;
     _Atomic uint64_t watermark;
-    _Atomic uint32_t ticket; /* receiver: 0 unless pages are granted and live */
-    _Atomic uint32_t fenced; /* generation whose pages are free, see room_is_fenced */
-    _Atomic uint32_t prefix; /* sender: smallest prefix of the grants */
-    _Atomic bool committed;  /* sender: the last COMMIT is out, abort comes too late */
+    _Atomic uint32_t ticket;  /* receiver: 0 unless pages are granted and live */
+    _Atomic uint32_t fenced;  /* generation whose pages are free, see room_is_fenced */
+    _Atomic uint32_t prefix;  /* sender: smallest prefix of the grants */
+    _Atomic uint64_t written; /* by all lanes: complete in the backend's sense */
+    _Atomic bool committed;   /* sender: the last COMMIT is out, abort comes too late */
     /* Lanes, fences and callers that may still post `job`: the slot is not given away before. Kept
      * over the room's lives. */
     _Atomic uint32_t posters;
@@ -122,6 +123,7 @@ struct room {
 
     /* Written by the caller before the request bit, then read-only. */
     uint64_t id;
+    uint64_t opened_ns; /* the timeline counts from it */
     uint32_t generation;
     uint32_t grant_ticket; /* receiver: what `ticket` will be */
     char bootstrap[128];
@@ -169,7 +171,7 @@ struct room {
     uint64_t dp_retry_ns;
     _Atomic uint64_t
         fenced_ns; /* for the timeline, which others read once the room has ended */
-    uint64_t opened_ns, own_deadline_ns, deadline_ns, match_ns, doubt_ns;
+    uint64_t own_deadline_ns, deadline_ns, match_ns, doubt_ns;
     baton_timeline timeline;
     int failure_code;
     char failure_text[WIRE_TEXT_MAX];

@@ -85,6 +85,7 @@ static void room_reset(struct room *room, uint64_t id, enum room_role role)
     atomic_store_explicit(&room->watermark, 0, memory_order_relaxed);
     atomic_store_explicit(&room->ticket, 0, memory_order_relaxed);
     atomic_store_explicit(&room->prefix, 0, memory_order_relaxed);
+    atomic_store_explicit(&room->written, 0, memory_order_relaxed);
     atomic_store_explicit(&room->committed, false, memory_order_relaxed);
     atomic_store_explicit(&room->word, (uint64_t)generation << 32 | BATON_BOOTSTRAPPING,
                           memory_order_release);

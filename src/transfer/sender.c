@@ -2,6 +2,7 @@
 /* The sender's handle: what a prefill scheduler calls. Each call checks, writes what it has to say into
  * the room, sets a request bit and posts the room to the link thread; nothing here waits. The other
  * half, on the link thread, is sender_room.c. */
+#include "base/clock.h"
 #include "manager.h"
 #include "room.h"
 
@@ -56,6 +57,7 @@ int baton_sender_open(baton_manager *handle, const baton_sender_options *options
     room->fake = *bootstrap && strcmp(host, "2.2.2.2") == 0;
     sender->room = room;
     sender->generation = room->generation;
+    room->opened_ns = clock_now_ns();
     room_request(room, REQUEST_OPEN);
     *out = sender;
     return BATON_OK;
@@ -177,6 +179,11 @@ int baton_sender_poll(const baton_sender *sender)
 uint32_t baton_sender_prefix(const baton_sender *sender)
 {
     return atomic_load_explicit(&sender->room->prefix, memory_order_acquire);
+}
+
+uint64_t baton_sender_written(const baton_sender *sender)
+{
+    return atomic_load_explicit(&sender->room->written, memory_order_relaxed);
 }
 
 int baton_sender_abort(baton_sender *sender, const char *reason)

@@ -26,7 +26,6 @@ static void sender_open_room(struct room *room, uint64_t now_ns)
     struct manager *manager = room->manager;
     room->opened = room->owned = true;
     manager_room_live(manager, room);
-    room->opened_ns = now_ns;
     room->own_deadline_ns = room->deadline_ns = now_ns + room->deadline_ms * NS_PER_MS;
     room->match_ns = now_ns + manager->config.match_timeout_ms * NS_PER_MS;
     room->dp_rank = -1;

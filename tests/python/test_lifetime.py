@@ -59,6 +59,7 @@ def test_closed_objects_say_so(address: str) -> None:
         sender.poll,
         sender.failure_exception,
         sender.timeline,
+        sender.written,
         lambda: sender.send([1]),
         lambda: sender.abort("x"),
     ):

@@ -32,6 +32,7 @@ def test_pool_of_the_receiver_is_written_through_shm(
     prefill.send("s", SOURCE)
     assert decode.wait("r") == prefill.wait("s") == "Success"
     assert prefill.timeline("s")["backend"] == "shm"
+    assert prefill.written("s") == prefill.timeline("s")["bytes"]
     assert decode.timeline("r")["backend"] == "shm"
     assert decode.digests(TARGET) == prefill.digests(SOURCE)
     assert decode.touched() == sorted(TARGET)

@@ -148,6 +148,9 @@ class Side:
     def close(self, name: str) -> None:
         self.rooms.pop(name).close()
 
+    def written(self, name: str) -> int:
+        return self.rooms[name].written()
+
     def timeline(self, name: str) -> dict[str, Any]:
         return asdict(self.rooms[name].timeline())
 

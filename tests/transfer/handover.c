@@ -900,6 +900,8 @@ static void side_report(struct side *side, const void *argument, struct answer *
             answer_fail(answer, code, "no timeline of room %llu on rank %u: %s",
                         (unsigned long long)held->trip.room, i, baton_error_name(code));
     }
+    for (uint32_t i = 0; side->role == PREFILL && i < side->rank_count; i++)
+        answer->written += baton_sender_written(held->senders[i]);
     if (side->role == PREFILL)
         answer->number = baton_sender_prefix(held->senders[0]);
     for (uint32_t i = 0; side->role == DECODE && i < side->rank_count; i++) {
@@ -1656,6 +1658,7 @@ void trip_succeeded(struct handover *handover, struct trip *trip)
     trip_ask(handover, trip, DECODE, side_check_trip);
     uint64_t sent = timelines_check(handover, trip, PREFILL, &put);
     uint32_t prefix = (uint32_t)handover->answer.number;
+    uint64_t told = handover->answer.written;
     uint64_t received = timelines_check(handover, trip, DECODE, &got);
     handover->succeeded++;
     handover->bytes += written;
@@ -1664,6 +1667,10 @@ void trip_succeeded(struct handover *handover, struct trip *trip)
                  "receivers' %llu",
                  (unsigned long long)trip->room, (unsigned long long)written,
                  (unsigned long long)sent, (unsigned long long)received);
+    if (told != (handover->medium.reads ? 0 : written))
+        fail_msg("room %llu: the senders say that they wrote %llu bytes of %llu",
+                 (unsigned long long)trip->room, (unsigned long long)told,
+                 (unsigned long long)written);
     /* Who executes the copies counts them. */
     if (!handover->medium.reads && put != got)
         fail_msg("room %llu: senders count %llu operations, receivers %llu",
