@@ -298,8 +298,12 @@ status_word() { # EVENT: the rest of its line
     sed -n "s/^$1 //p" "$SCRATCH/status" 2>/dev/null
 }
 
+# From a panic on, where there is one: what follows it may be longer than one wants to read.
 show_console() {
-    tr -d '\r' <"$CONSOLE" | tail -n 30 | sed "s/^/$NAME: console: /" >&2
+    tr -d '\r' <"$CONSOLE" | awk '/Kernel panic/ && !at { at = NR } { line[NR] = $0 }
+        END { if (!at) at = NR > 30 ? NR - 29 : 1
+              for (i = at; i < at + 30 && i <= NR; i++) print line[i] }' |
+        sed "s/^/$NAME: console: /" >&2
 }
 
 # Turns what the VM said, and how qemu ended, into this script's exit status.
