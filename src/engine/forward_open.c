@@ -11,8 +11,8 @@
 #define BLOCK 32 /* inputs that a quantised matrix keeps together */
 #define PANEL 16 /* outputs likewise */
 
-/* So many ranks shall be possible where there are fewer KV heads. More units cost a pass over the
- * sums each, so that none is made for nothing. */
+/* So many ranks shall be possible where there are fewer KV heads, and no more: each unit is another
+ * row of sums for the ranks to exchange. */
 #define UNITS_WANTED 8
 
 /* ---- shares --------------------------------------------------------------------------------- */

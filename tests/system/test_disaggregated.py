@@ -66,11 +66,11 @@ FEW = ["auto", "1 rank to 3 by head",
 
 
 def requests(count, longest):
-    """Requests of every kind; the lengths are spread evenly, their order is not."""
+    """Requests of every kind. Many are short and some are long; their order is mixed."""
     draw = random.Random(7)
     made = []
     for i in range(count):
-        words = 1 + longest * i // count
+        words = 1 + int(longest * (i / count) ** 3)
         sampling = {"max_new_tokens": draw.randrange(1, 13), "temperature": 0}
         body = {"text": prompt_of(words, seed=i % 5), "sampling_params": sampling}
         kind = i % 5
@@ -111,7 +111,9 @@ def all_at_once(ask, made):
 
 @pytest.fixture(scope="module")
 def made():
-    return requests(COUNT, 400) + others() if COUNT else requests(10, 90) + others()
+    """By model. A word has more tokens where the tokenizer is small."""
+    return {model: (requests(COUNT, 640 if model == DEFAULT else 150) if COUNT
+                    else requests(10, 130)) + others() for model in RANKS}
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +122,8 @@ def models(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return {DEFAULT: model} | {
         name: random_folder(folder / name, seed=3, chat_template=CHAT_TEMPLATE, hidden_size=128,
-                            intermediate_size=224, num_hidden_layers=3, num_attention_heads=8,
-                            max_position_embeddings=4096, **shape)
+                            intermediate_size=224, num_hidden_layers=2, num_attention_heads=8,
+                            max_position_embeddings=2048, **shape)
         for name, shape in SHAPES.items()}
 
 
@@ -140,10 +142,10 @@ def expected_of(baton, worker, models, made):
 
     def of(name):
         if name not in found and name == DEFAULT:
-            found[name] = answers_of(worker, made)
+            found[name] = answers_of(worker, made[name])
         elif name not in found:
             with running(os.environ.get("BATON_REFERENCE", baton), models[name]) as one:
-                found[name] = answers_of(one, made)
+                found[name] = answers_of(one, made[name])
         return found[name]
 
     return of
@@ -157,7 +159,7 @@ def compare(got, expected, made):
 @pytest.mark.parametrize("name", FLEETS if COUNT else FEW)
 def test_same_bytes(fleet, models, expected_of, made, name):
     model, both, prefill, decode = FLEETS[name]
-    expected = expected_of(model)
+    made, expected = made[model], expected_of(model)
     pair = fleet(*both, prefill=prefill, decode=decode, model=models[model])
     compare(all_at_once(lambda path, body: pair.ask(path, **body), made), expected, made)
     # Again, with what each side has cached now, in another order.
@@ -178,6 +180,7 @@ def test_same_bytes(fleet, models, expected_of, made, name):
 def test_decode_first(fleet, expected_of, made):
     """The client knows decode only, which asks a prefill worker for a room."""
     pair = fleet(decode_first=True)
+    made = made[DEFAULT]
     compare(answers_of(pair.decode, made), expected_of(DEFAULT), made)
     metrics = pair.decode.metrics()
     assert metrics["baton:handovers_total"] >= len(made)

@@ -70,7 +70,7 @@ def test_folder_is_served_and_its_tokenizer_must_fit(baton, run, tmp_path):
 @pytest.mark.parametrize("options, part, status", [
     (("--ssl-certfile", "/nowhere.pem"), "belong together", 1),
     (("--ssl-certfile", "/nowhere.pem", "--ssl-keyfile", "/nowhere.pem"), "/nowhere.pem", 1),
-    (("--tp-size", "2"), "", 1),
+    (("--tp-size", "2"), "9 heads and 3 KV heads", 1),
     (("--host", "203.0.113.1"), "203.0.113.1", 1),
     (("--chat-template", "/nowhere.jinja"), "/nowhere.jinja", 1),
     (("--chat-template", "{% for"), "chat template", 1),
