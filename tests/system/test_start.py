@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps a worker from starting is said in one sentence, with exit status 1 (2 for a command
 line that is not understood); what does not matter does not keep it."""
-import json
 import os
 import pathlib
-import shutil
-import struct
 import subprocess
 
 import pytest
 
+from small_model import VOCABULARY, folder_make
 from worker import Worker, wait_until
-
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "model/golden"
 
 
 def fails(run, *arguments, status=1):
@@ -22,36 +18,6 @@ def fails(run, *arguments, status=1):
     assert ended.stdout == b""
     assert text.startswith("baton") and text.endswith("\n") and text.count("\n") == 1, text
     return text
-
-
-def folder_make(folder, vocabulary):
-    """A whole Hugging Face model of random numbers, tiny, with the tokenizer of the unit tests."""
-    hidden, ffn, heads, kv_heads, dim = 64, 64, 2, 1, 32
-    shapes = {"model.embed_tokens.weight": (vocabulary, hidden),
-              "lm_head.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
-    block = {"self_attn.q_proj": (heads * dim, hidden), "self_attn.k_proj": (kv_heads * dim, hidden),
-             "self_attn.v_proj": (kv_heads * dim, hidden), "self_attn.o_proj": (hidden, heads * dim),
-             "mlp.gate_proj": (ffn, hidden), "mlp.up_proj": (ffn, hidden),
-             "mlp.down_proj": (hidden, ffn), "input_layernorm": (hidden,),
-             "post_attention_layernorm": (hidden,)}
-    shapes |= {f"model.layers.0.{name}.weight": shape for name, shape in block.items()}
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = [(hash((name, i)) % 2001 - 1000) / 10000 for i in range(count)]
-        begin = len(data)
-        data += struct.pack(f"<{count}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
-        "intermediate_size": ffn, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
-        "head_dim": dim, "num_hidden_layers": 1, "vocab_size": vocabulary,
-        "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-        "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False}))
-    shutil.copy(GOLDEN / "tokenizer_bytes.json", folder / "tokenizer.json")
-    return str(folder)
 
 
 def test_port_taken(worker, run, model):
@@ -90,7 +56,7 @@ def test_folder_is_served_and_its_tokenizer_must_fit(baton, run, tmp_path):
     fitting, unfitting = tmp_path / "fits", tmp_path / "fits-not"
     fitting.mkdir()
     unfitting.mkdir()
-    worker = Worker(baton, folder_make(fitting, 708))
+    worker = Worker(baton, folder_make(fitting))
     reply = worker.ask("/generate", input_ids=[20, 30], sampling_params={
         "max_new_tokens": 3, "ignore_eos": True, "temperature": 0})
     assert len(reply["output_ids"]) == 3
@@ -98,7 +64,7 @@ def test_folder_is_served_and_its_tokenizer_must_fit(baton, run, tmp_path):
     assert chat.status == 400 and "no chat template" in chat.error()["message"]
     worker.close()
     text = fails(run, "serve", folder_make(unfitting, 500), "--port", "0")
-    assert "tokenizer does not fit" in text and "708" in text and "500" in text, text
+    assert "tokenizer does not fit" in text and str(VOCABULARY) in text and "500" in text, text
     (fitting / "tokenizer.json").write_text("{}")
     fails(run, "serve", str(fitting), "--port", "0")
 
