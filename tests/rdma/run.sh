@@ -118,7 +118,9 @@ stage_files() {
         "$BUILD"/tests/rdma/test_rdma_*; do
         [ ! -f "$file" ] || cp -a "$file" "$FILES/"
     done
-    cp -r "$ROOT/python/baton" "$ROOT/tests/python/seed_program.py" "$FILES/py/"
+    cp -r "$ROOT/python/baton" "$ROOT/tests/python/seed_program.py" "$HERE/same_answers.py" \
+        "$ROOT"/tests/system/{fleet,random_folder,worker}.py "$ROOT/tests/model/golden/tokenizer_bytes.json" \
+        "$FILES/py/"
     for file in baton libbaton.so libbaton_verbs.so libbaton_ucx.so test_transfer_conformance \
         test_rdma_node; do
         [ -e "$FILES/$file" ] || say "$BUILD has no $file: what needs it will fail"

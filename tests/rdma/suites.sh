@@ -38,6 +38,7 @@ suite many_rooms        full all dummy 600 'nodes verbs "rooms=2000 at_once=16 p
 suite many_rooms_layers full all dummy 600 'nodes verbs "rooms=2000 at_once=16 pages=2 order=0" tp=1 tp=2'
 suite bench             full all dummy 120 './baton bench transfer --backend verbs --total-bytes 4M --iterations 2 --rooms 50 --quiet'
 suite python            full all dummy 600 'export BATON_BACKENDS=verbs; ./baton bootstrap --host 127.0.0.1 --port 9900 & python3 py/seed_program.py prefill 9900 & prefill=$!; python3 py/seed_program.py decode 9900 && wait $prefill'
+suite fleet             full all dummy 900 'BATON_PATIENCE=10 python3 py/same_answers.py verbs'
 
 suite conformance       full all "$lossy" 2400 "FLEET_PATIENCE=8 ./test_transfer_conformance verbs $wire"
 suite queue_pair_error  full all "$lossy" 240 'nodes verbs "rooms=8 pages=64 failures=1" "device=rxe0 break=3 by=\"wire cut\" mend=\"wire heal\"" device=rxe1'

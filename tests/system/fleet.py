@@ -10,13 +10,10 @@ import socket
 import threading
 import time
 
-import pytest
-
 from worker import PATIENCE, Reply, Worker, wait_until
 
 # `make test-fleet` sets it: so many prompts for each fleet, and all that takes long.
 COUNT = int(os.environ.get("BATON_FLEET", "0"))
-at_length = pytest.mark.skipif(not COUNT, reason="make test-fleet does it")
 
 WORDS = ("river stone window garden letter winter morning engine copper island paper music "
          "harbour silver market bridge shadow lantern forest signal").split()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole Hugging Face model of random numbers, small, with the tokenizer of the unit tests: for what
-the default model's shape does not allow."""
+only wants some model, or one whose shape is not that of the default one."""
 import json
 import pathlib
 import shutil
@@ -8,7 +8,7 @@ import struct
 
 import numpy
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "model/golden"
+TOKENIZER = pathlib.Path(__file__).resolve().parents[1] / "model/golden/tokenizer_bytes.json"
 TOKENS = 708  # of that tokenizer
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 NORMS = ("norm.weight", "layernorm.weight")
@@ -39,7 +39,7 @@ def tensor_of(draw, name, shape):
     return draw.standard_normal(shape, numpy.float32) * numpy.float32(1.5 / shape[1] ** 0.5)
 
 
-def random_folder(folder, seed=1, chat_template=None, **config):
+def random_folder(folder, seed=1, chat_template=None, tokenizer=TOKENIZER, **config):
     """Makes the folder; `config` is what config.json shall say other than this."""
     config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 64,
               "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
@@ -58,5 +58,5 @@ def random_folder(folder, seed=1, chat_template=None, **config):
     (folder / "config.json").write_text(json.dumps(config))
     if chat_template:
         (folder / "chat_template.jinja").write_text(chat_template)
-    shutil.copy(GOLDEN / "tokenizer_bytes.json", folder / "tokenizer.json")
+    shutil.copy(tokenizer, folder / "tokenizer.json")
     return str(folder)
