@@ -37,6 +37,16 @@ static const struct tile_shapes shapes = {
              PACKED_BLOCK / 4},
 };
 
+/* A thread's tiles keep their shapes: setting them takes as long as a product of them. */
+static void shape_tiles(void)
+{
+    static _Thread_local bool shaped;
+    if (shaped)
+        return;
+    _tile_loadconfig(&shapes);
+    shaped = true;
+}
+
 typedef int32_t whole_sums[GROUP_ROWS][PANEL_OUTPUTS];
 
 /* The numbers of tiles are part of the instructions. Weights have no sign: see LIFT. */
@@ -76,6 +86,19 @@ static ALWAYS_INLINE void add_block(const enum block_kind kind, whole_sums whole
     }
 }
 
+/* An index that is no constant would take the sums out of their registers. */
+static ALWAYS_INLINE void store_sums(const __m512 sum[GROUP_ROWS], uint32_t rows,
+                                     panel_sums *sums, bool add)
+{
+    panel_sums all[GROUP_ROWS];
+    for (uint32_t r = 0; r < GROUP_ROWS; r++)
+        _mm512_storeu_ps(all[r], sum[r]);
+    for (uint32_t r = 0; r < GROUP_ROWS && r < rows; r++) {
+        __m512 row = _mm512_loadu_ps(all[r]);
+        _mm512_storeu_ps(sums[r], add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), row) : row);
+    }
+}
+
 /* Up to 16 rows of one group; what the group's other rows hold does not matter. */
 static ALWAYS_INLINE void multiply_group(const enum block_kind kind,
                                          const struct ready_block *weight, uint32_t blocks,
@@ -93,9 +116,7 @@ static ALWAYS_INLINE void multiply_group(const enum block_kind kind,
             multiply_tiles(b + 1, &group[b + 1], &weight[b + 1], whole[(b + 1) % 2]);
         add_block(kind, whole[b % 2], &group[b], &weight[b], sum);
     }
-    for (uint32_t r = 0; r < GROUP_ROWS && r < rows; r++)
-        _mm512_storeu_ps(sums[r],
-                         add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), sum[r]) : sum[r]);
+    store_sums(sum, rows, sums, add);
 }
 
 #define WORTH_A_TILE 4 /* fewer rows are not */
@@ -106,7 +127,7 @@ void amx_multiply(enum block_kind kind, const struct ready_block *weight, uint32
 {
     uint32_t r = 0;
     if (kind != BLOCK_HALVES) {
-        _tile_loadconfig(&shapes);
+        shape_tiles();
         for (; r + WORTH_A_TILE <= rows; r += GROUP_ROWS, activations += group_stride) {
             if (kind == BLOCK_PLAIN)
                 multiply_group(BLOCK_PLAIN, weight, blocks, activations, rows - r, sums + r,
@@ -115,7 +136,6 @@ void amx_multiply(enum block_kind kind, const struct ready_block *weight, uint32
                 multiply_group(BLOCK_MINIMA, weight, blocks, activations, rows - r, sums + r,
                                add);
         }
-        _tile_release();
     }
     if (r < rows)
         avx512_multiply(kind, weight, blocks, activations, group_stride, rows - r, sums + r,
