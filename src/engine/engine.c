@@ -22,6 +22,7 @@ struct engine {
     float *cosine, *sine;
     uint32_t *selected;
     struct forward_step step;
+    atomic_bool unwanted; /* the running step */
 };
 
 /* ---- shapes --------------------------------------------------------------------------------- */
@@ -304,6 +305,7 @@ static void lay_out_step(struct engine *engine, const struct engine_sequence *se
         .selected = engine->selected,
         .selected_count = selected,
         .logits = logits,
+        .unwanted = &engine->unwanted,
     };
     for (uint32_t r = 0; r < engine->model.rank_count; r++)
         atomic_store_explicit(&engine->model.ranks[r].layers_stored, 0, memory_order_relaxed);
@@ -324,8 +326,15 @@ int engine_step(struct engine *engine, const struct engine_sequence *sequences, 
     if (rc)
         return rc;
     lay_out_step(engine, sequences, count, logits);
+    atomic_store_explicit(&engine->unwanted, false, memory_order_relaxed);
     thread_pool_run(engine->pool, run_member, engine);
-    return BATON_OK;
+    return engine->step.given_up ? error_set(err, BATON_EABORTED, "the step was given up")
+                                 : BATON_OK;
+}
+
+void engine_give_up(struct engine *engine)
+{
+    atomic_store_explicit(&engine->unwanted, true, memory_order_relaxed);
 }
 
 void engine_run(struct engine *engine, void (*work)(void *context, uint32_t index),

@@ -68,6 +68,10 @@ struct engine_sequence {
 int engine_step(struct engine *engine, const struct engine_sequence *sequences, uint32_t count,
                 float *logits, struct error err);
 
+/* Any thread: the step that is being computed ends with its current layer, and engine_step returns
+ * EABORTED. What it stored are the right bits, but not all of them. Between steps it does nothing. */
+void engine_give_up(struct engine *engine);
+
 /* Between steps the compute threads can do something else for the engine's owner: work(context, index)
  * for every index below engine_threads, all at once, the owner's thread being one of them. Returns when
  * all have returned. */

@@ -148,7 +148,12 @@ void forward_run(struct forward_step *step, struct seat seat)
     device->ops->sync_ranks(device, seat); /* the angles are for all ranks */
     for (uint32_t layer = 0; layer < model->config.layer_count; layer++) {
         attention_half(step, seat, rank, layer);
+        /* Between two places where all members meet: nobody reads it now, all read the same later. */
+        if (seat.rank == 0 && seat.index == 0)
+            step->given_up = atomic_load_explicit(step->unwanted, memory_order_relaxed);
         ffn_half(step, seat, rank, layer);
+        if (step->given_up)
+            return;
     }
     if (step->selected_count)
         logits_of_selected(step, seat, rank);

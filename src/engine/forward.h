@@ -55,6 +55,8 @@ struct forward_step {
     const uint32_t *selected; /* rows that want logits */
     uint32_t selected_count;
     float *logits;
+    const atomic_bool *unwanted; /* by somebody who does not compute */
+    bool given_up;               /* the same, as all members agree upon it */
 };
 
 /* All members of all crews, at once. */

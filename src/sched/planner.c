@@ -412,6 +412,29 @@ const struct step_plan *planner_plan(struct planner *planner)
     return plan;
 }
 
+static bool is_active(const struct planner *planner, const struct generation_state *state)
+{
+    for (uint32_t i = 0; i < planner->active_count; i++)
+        if (planner->active[i] == state)
+            return true;
+    return false;
+}
+
+void planner_plan_rest(struct planner *planner)
+{
+    struct step_plan *plan = &planner->plan;
+    uint32_t count = plan->count, decoding = plan->decoding;
+    plan->count = plan->decoding = plan->prefill_tokens = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct step_piece piece = plan->pieces[i];
+        if (!is_active(planner, piece.state))
+            continue;
+        plan->pieces[plan->count++] = piece;
+        plan->decoding += i < decoding; /* they come first */
+        plan->prefill_tokens += i < decoding ? 0 : piece.tokens;
+    }
+}
+
 /* ---- after the step ------------------------------------------------------------------------- */
 
 void planner_computed(struct planner *planner, const struct step_piece *piece)

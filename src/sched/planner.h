@@ -62,6 +62,9 @@ void planner_add(struct planner *planner, struct generation_state *state);
  * A piece is never empty. */
 const struct step_plan *planner_plan(struct planner *planner);
 
+/* Nothing came of the plan and some are over: it is what is left of it. */
+void planner_plan_rest(struct planner *planner);
+
 void planner_computed(struct planner *planner, const struct step_piece *piece);
 void planner_token(struct generation_state *state, int32_t token);
 

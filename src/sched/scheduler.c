@@ -56,6 +56,8 @@ static int open_transfers(struct scheduler *scheduler, const struct transfer_opt
         scheduler->transfer.reserved_tokens = 512;
     int rc = rank_group_open(&scheduler->memory, engine_config(scheduler->engine), options,
                              2 * scheduler->options.max_running, &scheduler->group, err);
+    if (!rc)
+        rc = step_guard_open(&scheduler->guard, scheduler, err);
     if (!rc && options->layerwise) {
         scheduler->stepper.watch = &scheduler->layer_watch;
         rc =
@@ -117,6 +119,7 @@ static int start_thread(struct scheduler *scheduler, struct error err)
 static void close_transfers(struct scheduler *scheduler)
 {
     layer_watch_close(&scheduler->layer_watch);
+    step_guard_close(&scheduler->guard);
     limbo_abandon(&scheduler->limbo, &scheduler->memory.books);
     rank_group_close(&scheduler->group);
 }

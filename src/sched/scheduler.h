@@ -121,6 +121,7 @@ struct scheduler_stats {
     uint32_t preallocating, transferring, landed; /* decode's */
     uint32_t limbo; /* failed, and their pages not yet safe to use */
     uint64_t handovers, handovers_failed, handovers_declined, recomputed, kept_tokens;
+    uint64_t given_up; /* steps that were begun again without those who were gone */
     double transfer_ms, transfer_mb, bootstrap_ms, alloc_ms; /* of a hand-over, lately */
     baton_counters transfers;                                /* of all ranks together */
 };

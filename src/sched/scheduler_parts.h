@@ -10,6 +10,7 @@
 #include "rank_group.h"
 #include "request_log.h"
 #include "scheduler.h"
+#include "step_guard.h"
 #include "stepper.h"
 
 #include <pthread.h>
@@ -21,7 +22,7 @@ struct fading {
 
 /* Of the scheduler's thread. */
 struct scheduler_counts {
-    uint64_t steps, generated_tokens, requests, aborted, failed;
+    uint64_t steps, given_up, generated_tokens, requests, aborted, failed;
     struct fading generation; /* tokens, seconds */
     struct fading hits;       /* cached tokens, prompt tokens */
     struct fading transfers, megabytes, bootstraps,
@@ -84,6 +85,7 @@ struct scheduler {
     struct transfer_options transfer; /* its strings are not kept */
     struct rank_group group;
     struct layer_watch layer_watch;
+    struct step_guard guard;
     struct generation_state *handing_first, *handing_last; /* those with a room */
     struct generation_state *landed_first, *landed_last;   /* PHASE_LANDED, in order */
     struct limbo *limbo;

@@ -79,6 +79,7 @@ void scheduler_publish(struct scheduler *scheduler)
         .handovers_declined = counts->handovers_declined,
         .recomputed = counts->recomputed,
         .kept_tokens = counts->kept_tokens,
+        .given_up = counts->given_up,
         .transfer_ms = fading_ratio(&counts->transfers),
         .transfer_mb = fading_ratio(&counts->megabytes),
         .bootstrap_ms = fading_ratio(&counts->bootstraps),

@@ -351,6 +351,34 @@ static void log_retraction(const struct scheduler *scheduler, const struct step_
                  plan->retracted, planner->active_count, planner->ratio.now);
 }
 
+/* So often a step may be begun again; then bad news wait for its end. */
+#define GIVE_UPS_MAX 2u
+/* Prompt tokens of a step that may take long. */
+#define LONG_STEP_TOKENS 128u
+
+/* Computes the plan, or what is left of it when those have left whose end came in the middle of it. The
+ * pieces stay what they are: their pages may be named to the other side already. */
+static void compute_plan(struct scheduler *scheduler, const struct step_plan *plan)
+{
+    uint32_t given_up = 0;
+    while (plan->count) {
+        bool guarded = scheduler->group.ranks && plan->prefill_tokens >= LONG_STEP_TOKENS &&
+                       given_up < GIVE_UPS_MAX;
+        if (guarded)
+            step_guard_begin(&scheduler->guard);
+        bool computed = stepper_run(&scheduler->stepper, plan);
+        if (guarded)
+            step_guard_end(&scheduler->guard);
+        if (computed)
+            return;
+        given_up++;
+        scheduler->counts.given_up++;
+        end_aborted(scheduler);
+        handover_advance(scheduler);
+        planner_plan_rest(&scheduler->planner);
+    }
+}
+
 static void run_step(struct scheduler *scheduler)
 {
     uint64_t started = clock_now_ns();
@@ -369,7 +397,7 @@ static void run_step(struct scheduler *scheduler)
     for (uint32_t i = plan->decoding; i < plan->count; i++)
         request_log_mark(&scheduler->log, plan->pieces[i].state->log_number, MOMENT_ADMITTED);
     prefill_before_step(scheduler, plan);
-    stepper_run(&scheduler->stepper, plan);
+    compute_plan(scheduler, plan);
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct stepper_result *result = &scheduler->stepper.results[i];
         tokens += result->picked;

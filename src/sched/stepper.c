@@ -92,7 +92,7 @@ static void lay_out(struct stepper *stepper)
 }
 
 /* The engine refuses a step as a whole; one by one they show who it was. */
-static void compute(struct stepper *stepper)
+static bool compute(struct stepper *stepper)
 {
     uint32_t count = stepper->plan->count;
     engine_layers_forget(stepper->engine);
@@ -102,13 +102,12 @@ static void compute(struct stepper *stepper)
         engine_step(stepper->engine, stepper->sequences, count, stepper->logits, ERROR_NONE);
     if (stepper->watch)
         layer_watch_end(stepper->watch);
-    if (!rc)
-        return;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && rc && rc != BATON_EABORTED; i++) {
         struct stepper_result *result = &stepper->results[i];
         result->error = engine_step(stepper->engine, &stepper->sequences[i], 1, result->rows,
                                     ERROR_BUFFER(result->reason));
     }
+    return rc != BATON_EABORTED;
 }
 
 /* ---- drawing -------------------------------------------------------------------------------- */
@@ -181,14 +180,16 @@ static void draw_some(void *context, uint32_t thread)
         draw(stepper, &stepper->threads[thread], index);
 }
 
-void stepper_run(struct stepper *stepper, const struct step_plan *plan)
+bool stepper_run(struct stepper *stepper, const struct step_plan *plan)
 {
     stepper->plan = plan;
     lay_out(stepper);
-    compute(stepper);
+    if (!compute(stepper))
+        return false;
     atomic_store_explicit(&stepper->next, 0, memory_order_relaxed);
     if (plan->count > 1)
         engine_run(stepper->engine, draw_some, stepper);
     else
         draw_some(stepper, 0);
+    return true;
 }

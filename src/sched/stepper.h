@@ -46,7 +46,7 @@ void stepper_close(struct stepper *stepper); /* all zero is fine */
 
 /* Computes the plan, rates the prompt tokens that want it, and draws a token for each piece that ends
  * its sequence. results[i] says what came of piece i; what one is guilty of does not touch the
- * others. */
-void stepper_run(struct stepper *stepper, const struct step_plan *plan);
+ * others. False: the step was given up, and nothing came of it. */
+bool stepper_run(struct stepper *stepper, const struct step_plan *plan);
 
 #endif

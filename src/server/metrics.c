@@ -150,6 +150,8 @@ static void transfer_put(struct page *page, const struct scheduler_stats *stats)
             "Prompts computed at decode after a failed hand-over.");
     counter(page, "baton:kept_tokens_total", stats->kept_tokens,
             "Tokens of failed hand-overs that had landed and were not computed again.");
+    counter(page, "baton:steps_given_up_total", stats->given_up,
+            "Steps begun again because somebody in them was gone.");
     counter(page, "baton:transfer_sent_bytes_total", stats->transfers.bytes_sent,
             "Bytes sent.");
     counter(page, "baton:transfer_received_bytes_total", stats->transfers.bytes_received,

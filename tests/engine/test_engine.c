@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,6 +233,62 @@ static void test_threads_are_lent_between_steps(void **state)
     session_close(&session);
 }
 
+/* ---- given up ---- */
+
+struct nuisance {
+    struct engine *engine;
+    atomic_bool over;
+};
+
+static void *give_up_again_and_again(void *context)
+{
+    struct nuisance *nuisance = context;
+    while (!atomic_load(&nuisance->over))
+        engine_give_up(nuisance->engine);
+    return NULL;
+}
+
+/* Whenever it comes: all members leave the step at the same layer, or none does, and the same step then
+ * gives the same bits. */
+static void test_a_step_can_be_given_up(void **state)
+{
+    (void)state;
+    static const uint32_t crews[][2] = {{1, 1}, {1, 3}, {2, 4}, {4, 4}}; /* ranks, threads */
+    for (size_t i = 0; i < sizeof(crews) / sizeof(crews[0]); i++) {
+        struct session session;
+        struct session_options options = session_defaults;
+        options.ranks = crews[i][0];
+        options.threads = crews[i][1];
+        session_open(&session, &model, &options);
+        size_t bytes = session.vocab_size * sizeof(float);
+        float *expected = malloc(bytes), *logits = malloc(bytes);
+        assert_true(expected && logits);
+        const struct engine_sequence sequence = {.tokens = tokens,
+                                                 .token_count = 8,
+                                                 .pages = pages,
+                                                 .page_count = PAGES,
+                                                 .logits_count = 1};
+        assert_int_equal(engine_step(session.engine, &sequence, 1, expected, ERROR_NONE), 0);
+        struct nuisance nuisance = {.engine = session.engine};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, give_up_again_and_again, &nuisance), 0);
+        for (uint32_t given_up = 0; given_up < 50;) {
+            int rc = engine_step(session.engine, &sequence, 1, logits, ERROR_NONE);
+            assert_true(rc == BATON_OK || rc == BATON_EABORTED);
+            if (rc == BATON_OK)
+                assert_memory_equal(logits, expected, bytes);
+            given_up += rc == BATON_EABORTED;
+        }
+        atomic_store(&nuisance.over, true);
+        pthread_join(thread, NULL);
+        assert_int_equal(engine_step(session.engine, &sequence, 1, logits, ERROR_NONE), 0);
+        assert_memory_equal(logits, expected, bytes);
+        free(logits);
+        free(expected);
+        session_close(&session);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_loading_can_be_stopped),
         cmocka_unit_test(test_pages_of_another_shape_are_refused),
         cmocka_unit_test(test_threads_are_lent_between_steps),
+        cmocka_unit_test(test_a_step_can_be_given_up),
     };
     return cmocka_run_group_tests_name("engine.engine", tests, setup, teardown);
 }

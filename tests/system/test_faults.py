@@ -130,6 +130,18 @@ def test_prefill_dies_after_its_last_chunk(fleet, right):
 
 # ---- decode dies ---------------------------------------------------------------------------------
 
+def test_decode_is_not_there(fleet, right):
+    """Whoever sent the request sees that and leaves the other leg, which holds nothing then."""
+    pair = fleet()
+    pair.kill(pair.decode)
+    leg = Leg(pair.prefill, "/generate", {**SHORT, **pair.bootstrap()})
+    metric_is(pair.prefill, "baton:handovers_total")
+    leg.leave()
+    pair.wait_clean()
+    pair.start_decode()
+    serves(pair, right)
+
+
 def decode_dies(pair, right, prefill):
     killed = pair.kill(pair.decode)
     reason = error_of(prefill.wait())
@@ -146,6 +158,33 @@ def test_decode_dies_while_prefill_computes(fleet, right):
     prefill, _ = pair.legs(LONG)
     metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
     decode_dies(pair, right, prefill)
+
+
+def test_decode_dies_while_prefill_is_in_a_long_step(fleet, right):
+    """The step is seconds long, and is not waited for."""
+    pair = fleet(prefill=("--chunked-prefill-size", "4096"))
+    prefill, _ = pair.legs(greedy(1200, 4))
+    metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
+    decode_dies(pair, right, prefill)
+    assert pair.prefill.metric("baton:steps_given_up_total") >= 1
+
+
+def test_one_of_two_in_a_long_step_is_gone(fleet, right):
+    """The step is computed again without it; the other one's layers were on their way already."""
+    pair = fleet(prefill=("--chunked-prefill-size", "4096"))
+    serves(pair, right)
+    _, first = pair.legs(greedy(300, 2, seed=3))
+    bodies = [greedy(500, 4, seed=seed) for seed in (1, 2)]
+    gone, stays = (pair.legs(body) for body in bodies)
+    assert first.wait().status == 200
+    time.sleep(0.2)  # both are being computed, in one step
+    gone[1].leave()
+    error_of(gone[0].wait())
+    is_right(stays[1].wait(60), right(bodies[1]))
+    assert stays[0].wait().status == 200, stays[0].reply.body
+    assert pair.prefill.metric("baton:steps_given_up_total") >= 1
+    pair.wait_clean()
+    serves(pair, right)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("shm", marks=at_length), "tcp"])
@@ -212,10 +251,13 @@ def test_prefill_stops_while_it_sends(fleet, right, end):
     held = pair.decode.metrics()
     assert held["baton:limbo_rooms"] == 1
     assert held['baton:pages{state="quarantined"}'] >= 200 // 16
-    # Without the hand-over, decode serves on.
+    # Without the hand-over, decode serves on, and the pages stay where they are: for half a minute.
     other = greedy(30, 4)
-    is_right(pair.decode.post("/generate", other), right(other))
-    assert pair.decode.metric('baton:pages{state="quarantined"}') > 0
+    while time.monotonic() < began + 30:
+        is_right(pair.decode.post("/generate", other), right(other))
+        now = pair.decode.metrics()
+        assert now['baton:pages{state="quarantined"}'] == held['baton:pages{state="quarantined"}']
+        time.sleep(1)
     pair.prefill.signal(end)
     if end == signal.SIGKILL:
         pair.prefill.wait()
@@ -237,6 +279,9 @@ def test_decode_stops_for_a_while(fleet, right):
     stopped = time.monotonic()
     error_of(prefill.wait(60))
     told("error at prefill", stopped, prefill)
+    while time.monotonic() < stopped + 30:  # prefill takes other requests meanwhile
+        assert pair.prefill.get("/health").status == 200
+        time.sleep(1)
     pair.decode.signal(signal.SIGCONT)
     is_right(decode.wait(), right(SHORT))  # computed there
     pair.wait_clean()
@@ -323,18 +368,45 @@ def test_client_leaves_while_a_room_is_asked_for(fleet, right):
 
 # ---- too much, too long --------------------------------------------------------------------------
 
-def test_decode_has_few_pages(fleet, right):
-    """100 requests at once where a handful fits: all wait for their turn, none is wrong."""
-    pair = fleet(decode=("--max-total-tokens", "512", "--num-reserved-decode-tokens", "16"))
-    bodies = [greedy(10 + i % 40, 1 + i % 6, seed=i % 7) for i in range(100)]
+@pytest.mark.parametrize("count, tokens", [(100, 512), pytest.param(500, 2400, marks=at_length)])
+def test_decode_has_few_pages(fleet, right, count, tokens):
+    """100 requests at once where a handful fits, 500 where 50 do: all wait for their turn, none is
+    wrong."""
+    pair = fleet(decode=("--max-total-tokens", str(tokens), "--num-reserved-decode-tokens", "16"))
+    bodies = [greedy(10 + i % 40, 1 + i % 6, seed=i % 7) for i in range(count)]
     expected = [right(body) for body in bodies]
-    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
         got = list(pool.map(lambda body: pair.pair("/generate", body), bodies))
     for (prefill, decode), one in zip(got, expected):
         is_right(decode, one)
         assert prefill.status == 200
     assert pair.decode.metric("sglang:num_transfer_failed_reqs_total") == 0
     pair.wait_clean()
+
+
+@at_length
+def test_decode_is_full_for_a_minute(fleet, right):
+    """One after the other takes all of decode's pages; who waits for them waits, or leaves."""
+    pair = fleet(decode=("--max-total-tokens", "1024", "--num-reserved-decode-tokens", "16"))
+    large, patient = {**greedy(900, 80), "priority": 1}, greedy(150, 4)
+    holders = [pair.legs(large)]
+    metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
+    waiting = pair.legs(patient)
+    began = time.monotonic()
+    while time.monotonic() < began + 60:
+        holders.append(pair.legs(large))
+        gone = pair.legs(patient)
+        metric_is(pair.decode, "sglang:num_decode_prealloc_queue_reqs", 2)
+        for leg in gone:  # while it waits for pages
+            leg.leave()
+        is_right(holders[-2][1].wait(120), right(large))
+    assert waiting[1].thread.is_alive()
+    is_right(holders[-1][1].wait(120), right(large))
+    is_right(waiting[1].wait(120), right(patient))
+    assert waiting[0].wait().status == 200
+    print(f"\n    {len(holders)} after one another", end="")
+    pair.wait_clean()
+    serves(pair, right)
 
 
 @at_length
