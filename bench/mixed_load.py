@@ -17,6 +17,7 @@ import re
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -162,6 +163,7 @@ def main():
         for name, (start, chunk) in setups.items():
             with start(options, chunk) as url:
                 rows[name].append(measure(options, url))
+            print(f"{name}: p99 {COLUMNS['p99'](*rows[name][-1]):.1f} ms", file=sys.stderr, flush=True)
         table(rows)
 
 
