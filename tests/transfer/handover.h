@@ -142,7 +142,7 @@ struct answer {
     int codes[SIDE_RANKS_MAX];
     char failures[SIDE_RANKS_MAX][256];
     uint32_t landed[SIDE_RANKS_MAX]; /* tokens that failed receivers still have */
-    uint64_t written; /* as the senders say */
+    uint64_t written;                /* as the senders say */
     baton_timeline timelines[SIDE_RANKS_MAX];
     baton_counters counters[SIDE_RANKS_MAX];
 };
