@@ -3,10 +3,12 @@
 """How far Baton's and llama.cpp's next-token distributions are from float32 arithmetic on the
 dequantised weights of the same GGUF file (tests/engine/golden/reference.py, numpy): the mean
 Kullback-Leibler divergence over the positions of a text, and the greedy tokens after 20 prompts.
+With a file of the same weights in F32 llama.cpp also computes without rounding activations to 8 bits:
+the greedy tokens are compared with both.
 
 bench/run_llama.sh accuracy runs this with everything that it needs. By hand:
 
-usage: accuracy.py MODEL.gguf --baton build/release/baton --llama FOLDER
+usage: accuracy.py MODEL.gguf [--float-model MODEL.F32.gguf] --baton PROGRAM --llama FOLDER
        FOLDER has llama.cpp's libllama.so; the package llama_cpp (ctypes) must be importable
 """
 import argparse
@@ -111,29 +113,29 @@ def describe(name, expected, found):
     each = divergence(expected, found)
     flips = int((expected.argmax(-1) != found.argmax(-1)).sum())
     rms = float(np.sqrt(np.mean((found - expected - (found - expected).mean(-1, keepdims=True)) ** 2)))
-    print(f"{name:10s} mean KL {each.mean():.6f} (+- {each.std() / len(each) ** 0.5:.6f})  median "
+    print(f"{name:13s} mean KL {each.mean():.6f} (+- {each.std() / len(each) ** 0.5:.6f})  median "
           f"{np.median(each):.6f}  99 % {np.quantile(each, 0.99):.5f}  rms logit error {rms:.4f}  "
           f"other best token at {flips} of {len(each)}")
     return {"mean_kl": float(each.mean()), "median_kl": float(np.median(each)), "rms": rms,
             "flips": flips}
 
 
-def compare_text(arguments, reference, llama, result):
+def compare_text(arguments, reference, llamas, result):
+    llama = llamas["llama.cpp"]
     tokens = llama.tokens((golden / "text.txt").read_text())
     expected = reference.logits(tokens)
     print(f"text: {len(tokens)} positions")
     result["positions"] = len(tokens)
     ours = baton_logits(arguments.baton, arguments.model, tokens, expected.shape[1])
     result["baton"] = describe("baton", expected, ours)
-    result["llama.cpp"] = describe("llama.cpp", expected, llama.logits(tokens))
+    for name, peer in llamas.items():
+        result[name] = describe(name, expected, peer.logits(tokens))
     paired = divergence(expected, ours).mean() / result["llama.cpp"]["mean_kl"]
     print(f"baton / llama.cpp: {paired:.3f} (wanted: at most 1)")
 
 
-def compare_prompts(arguments, reference, llama, result):
+def compare_prompts(arguments, reference, prompts, ours, name, llama, result):
     """Up to the first difference: after it the two continue different texts."""
-    prompts = [llama.tokens(line) for line in (golden / "prompts.txt").read_text().splitlines()]
-    ours = baton_greedy(arguments.baton, arguments.model, prompts, arguments.generate)
     differences = []
     for number, (prompt, mine) in enumerate(zip(prompts, ours)):
         theirs = llama.greedy(prompt, arguments.generate)
@@ -142,21 +144,22 @@ def compare_prompts(arguments, reference, llama, result):
         at = next(i for i in range(arguments.generate) if mine[i] != theirs[i])
         logits = reference.logits(prompt + mine[:at])[-1]
         best = np.sort(logits)[-2:]
-        differences.append({"prompt": number + 1, "token": at, "baton": mine[at], "llama.cpp":
+        differences.append({"prompt": number + 1, "token": at, "baton": mine[at], name:
                             theirs[at], "float32": int(logits.argmax()),
                             "gap": float(best[1] - best[0])})
-        print(f"prompt {number + 1}, token {at}: baton {mine[at]}, llama.cpp {theirs[at]}, float32 "
+        print(f"prompt {number + 1}, token {at}: baton {mine[at]}, {name} {theirs[at]}, float32 "
               f"{int(logits.argmax())}, gap of its two best {best[1] - best[0]:.4f}")
-    print(f"greedy: {len(prompts) - len(differences)} of {len(prompts)} prompts have the same "
+    print(f"greedy, {name}: {len(prompts) - len(differences)} of {len(prompts)} prompts have the same "
           f"{arguments.generate} tokens; differences with a gap of 0.1 or more: "
           f"{sum(d['gap'] >= 0.1 for d in differences)}")
-    result["greedy"] = {"prompts": len(prompts), "tokens": arguments.generate,
-                        "differences": differences}
+    result[f"greedy, {name}"] = {"prompts": len(prompts), "tokens": arguments.generate,
+                                 "differences": differences}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
+    parser.add_argument("--float-model")
     parser.add_argument("--baton", required=True)
     parser.add_argument("--llama", required=True)
     parser.add_argument("--generate", type=int, default=32)
@@ -164,10 +167,17 @@ def main():
     parser.add_argument("--json")
     arguments = parser.parse_args()
     reference = Reference(arguments.model)
-    llama = Llama(arguments.llama, arguments.model, 2048, arguments.threads)
+    llamas = {"llama.cpp": Llama(arguments.llama, arguments.model, 2048, arguments.threads)}
+    if arguments.float_model:
+        llamas["llama.cpp F32"] = Llama(arguments.llama, arguments.float_model, 2048,
+                                        arguments.threads)
     result = {"model": os.path.basename(arguments.model)}
-    compare_text(arguments, reference, llama, result)
-    compare_prompts(arguments, reference, llama, result)
+    compare_text(arguments, reference, llamas, result)
+    prompts = [llamas["llama.cpp"].tokens(line)
+               for line in (golden / "prompts.txt").read_text().splitlines()]
+    ours = baton_greedy(arguments.baton, arguments.model, prompts, arguments.generate)
+    for name, llama in llamas.items():
+        compare_prompts(arguments, reference, prompts, ours, name, llama, result)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
 

@@ -72,11 +72,25 @@ source_ready
 programs_ready
 [ "$what" != build ] || exit 0
 model=$("$root/scripts/get-default-model.sh")
+name=$(basename "$model" .Q4_1.gguf)
+
+# The default model's values in another type, made once.
+requantised() {
+    local out=$cache/$name.$1.gguf
+    [ -f "$out" ] || {
+        say "writing $out (once)"
+        "$cache/build/bin/llama-quantize" --allow-requantize "$model" "$out.new" "$1" \
+            >"$cache/quantize.log" 2>&1 || { tail "$cache/quantize.log" >&2 && exit 1; }
+        mv "$out.new" "$out"
+    }
+    echo "$out"
+}
+
 if [ "$what" = accuracy ]; then
+    floats=$(requantised F32)
     PYTHONPATH=$source exec "$cache/venv/bin/python" "$here/accuracy.py" "$model" \
-        --baton "$baton" --llama "$cache/build/bin" "$@"
+        --float-model "$floats" --baton "$baton" --llama "$cache/build/bin" "$@"
 fi
-best=$cache/$(basename "$model" .Q4_1.gguf).Q4_0.gguf
-[ -f "$best" ] || "$cache/build/bin/llama-quantize" --allow-requantize "$model" "$best" Q4_0 >&2
+best=$(requantised Q4_0)
 exec "$cache/venv/bin/python" "$here/llama_speed.py" "$model" "$best" --baton "$baton" \
     --llama "$cache/build/bin" "$@"
