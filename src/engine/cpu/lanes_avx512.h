@@ -94,9 +94,21 @@ static inline float lanes_largest(lanes a)
     return _mm512_reduce_max_ps(a);
 }
 
-static inline void lanes_store_int8(int8_t *to, lanes a)
+/* 32 numbers at once: the conversion rounds to nearest, and the dot product with ones adds up. */
+#define LANES_ROUND_BLOCK
+static inline void lanes_round_block(const float *x, float inverse, int8_t *to, int16_t sums[2])
 {
-    _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a)));
+    lanes by = _mm512_set1_ps(inverse);
+    __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), by));
+    __m512i second = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + LANES), by));
+    __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(second), _mm512_cvtepi32_epi8(first));
+    _mm256_storeu_si256((__m256i *)(void *)to, bytes);
+    __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+    __m128i pairs =
+        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    pairs = _mm_hadd_epi32(pairs, pairs);
+    sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
+    sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
 }
 
 static inline lanes lanes_load_half(const uint16_t *from)
