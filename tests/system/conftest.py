@@ -9,10 +9,12 @@ import subprocess
 import openai
 import pytest
 
-from fleet import Fleet
+from fleet import COUNT, Fleet
 from worker import PATIENCE, Worker, running
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
+
+at_length = pytest.mark.skipif(not COUNT, reason="make test-fleet does it")
 
 # For a thousand connections.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

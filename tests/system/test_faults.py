@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from fleet import COUNT, Leg, greedy, new_room, outcome, prompt_of
+from conftest import at_length
+from fleet import Leg, greedy, new_room, outcome, prompt_of
 from worker import wait_until
 
-at_length = pytest.mark.skipif(not COUNT, reason="make test-fleet does it")
 LONG = greedy(500, 4)  # seconds of prefill
 SHORT = greedy(40, 4)
 STRICT = ("--no-fallback",)

@@ -12,7 +12,8 @@ import tempfile
 
 import pytest
 
-from fleet import Fleet, at_length, greedy, outcome, prompt_of
+from conftest import at_length
+from fleet import Fleet, greedy, outcome, prompt_of
 from worker import PATIENCE, Reply, events, running, wait_until
 
 VERSION = "0.3.2"
