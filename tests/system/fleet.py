@@ -17,8 +17,10 @@ COUNT = int(os.environ.get("BATON_FLEET", "0"))
 
 WORDS = ("river stone window garden letter winter morning engine copper island paper music "
          "harbour silver market bridge shadow lantern forest signal").split()
-# One thread each: a fleet shares the machine's cores. Prompts of any length go over.
-WORKER = ("--threads", "1", "--max-total-tokens", "16384")
+# One thread each: a fleet shares the machine's cores. Prompts of any length go over. Where everything
+# is slow, 200 requests may take longer than a hand-over has by itself.
+WORKER = ("--threads", "1", "--max-total-tokens", "16384",
+          "--transfer-timeout", str(int(300 * PATIENCE)))
 ALWAYS = ("--local-prefill-tokens", "0")
 
 
