@@ -101,8 +101,8 @@ def test_prefill_dies_while_it_computes(fleet, right, backend):
 
 @pytest.mark.parametrize("backend", ["shm", pytest.param("tcp", marks=at_length)])
 def test_prefill_dies_while_it_sends(fleet, right, backend):
-    """It kills itself after so many bytes, in its third chunk; decode computes what is missing: all but the
-    two chunks that landed, as a rule, and more if it was not soon told that nobody writes any more."""
+    """It kills itself after so many bytes, in its third chunk or at its end; decode computes what is missing:
+    all but the chunks that landed, or everything if it was not soon told that nobody writes any more."""
     pair = fleet(prefill=("--transfer-backend", f"faulty:{backend}:die_after=4000000",
                           "--chunked-prefill-size", "64"))
     body = greedy(200, 4)
@@ -110,7 +110,7 @@ def test_prefill_dies_while_it_sends(fleet, right, backend):
     pair.prefill.wait()
     is_right(decode.wait(), right(body))
     assert pair.decode.metric("baton:recomputed_total") == 1
-    assert pair.decode.metric("baton:kept_tokens_total") in (0, 64, 128)
+    assert pair.decode.metric("baton:kept_tokens_total") in (0, 64, 128, 192)
     pair.wait_clean()
     pair.prefill_options = pair.prefill_options[:-4]
     pair.start_prefill()
