@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_portable.h with AVX-512: sixteen lanes for what goes number by number (sums across them are of
- * whole numbers only), and half a register for the eight partial sums of a row. */
+/* lanes_portable.h with AVX-512: sixteen lanes for what goes number by number, and half a register
+ * for the eight partial sums of a row. */
 #ifndef BATON_ENGINE_LANES_AVX512_H
 #define BATON_ENGINE_LANES_AVX512_H
 
@@ -72,21 +72,11 @@ static inline lanes lanes_magnitude(lanes a)
     return _mm512_abs_ps(a);
 }
 
-static inline lanes lanes_round(lanes a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
 #define LANES_SHIFT 0x1.8p+23f
 static inline lanes lanes_power_of_shifted(lanes shifted)
 {
     __m512i exponent = _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
-}
-
-static inline float lanes_sum(lanes a)
-{
-    return _mm512_reduce_add_ps(a);
 }
 
 static inline float lanes_largest(lanes a)
