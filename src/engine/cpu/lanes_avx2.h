@@ -3,32 +3,23 @@
 #ifndef BATON_ENGINE_LANES_AVX2_H
 #define BATON_ENGINE_LANES_AVX2_H
 
+#include "eight_avx.h"
 #include "number.h"
-
-#include <immintrin.h>
 
 #define LANES 8
 
-typedef __m256 lanes;
+typedef eight lanes;
 
-static inline lanes lanes_load(const float *from)
-{
-    return _mm256_loadu_ps(from);
-}
+#define lanes_load eight_load
+#define lanes_load_half eight_load_half
+#define lanes_set eight_set
+#define lanes_add eight_add
+#define lanes_fma eight_fma
+#define lanes_sum eight_sum
 
 static inline void lanes_store(float *to, lanes a)
 {
     _mm256_storeu_ps(to, a);
-}
-
-static inline lanes lanes_set(float value)
-{
-    return _mm256_set1_ps(value);
-}
-
-static inline lanes lanes_add(lanes a, lanes b)
-{
-    return _mm256_add_ps(a, b);
 }
 
 static inline lanes lanes_subtract(lanes a, lanes b)
@@ -44,11 +35,6 @@ static inline lanes lanes_multiply(lanes a, lanes b)
 static inline lanes lanes_divide(lanes a, lanes b)
 {
     return _mm256_div_ps(a, b);
-}
-
-static inline lanes lanes_fma(lanes a, lanes b, lanes c)
-{
-    return _mm256_fmadd_ps(a, b, c);
 }
 
 static inline lanes lanes_fma_scalar(lanes a, float b, lanes c)
@@ -83,30 +69,11 @@ static inline lanes lanes_power_of_shifted(lanes shifted)
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 
-static inline __m128 lanes_fold(lanes a)
-{
-    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-}
-
-static inline float lanes_sum(lanes a)
-{
-    __m128 four = lanes_fold(a);
-    __m128 two = _mm_hadd_ps(four, four);
-    return _mm_cvtss_f32(_mm_hadd_ps(two, two));
-}
-
 static inline float lanes_largest(lanes a)
 {
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
-}
-
-static inline void lanes_sum4(lanes a, lanes b, lanes c, lanes d, float out[4])
-{
-    __m128 ab = _mm_hadd_ps(lanes_fold(a), lanes_fold(b));
-    __m128 cd = _mm_hadd_ps(lanes_fold(c), lanes_fold(d));
-    _mm_storeu_ps(out, _mm_hadd_ps(ab, cd));
 }
 
 static inline void lanes_store_int8(int8_t *to, lanes a)
@@ -115,11 +82,6 @@ static inline void lanes_store_int8(int8_t *to, lanes a)
     __m128i words =
         _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
     _mm_storel_epi64((__m128i *)(void *)to, _mm_packs_epi16(words, words));
-}
-
-static inline lanes lanes_load_half(const uint16_t *from)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
 static inline void lanes_store_half(uint16_t *to, lanes a)
@@ -133,7 +95,5 @@ static inline lanes lanes_load_bfloat(const uint16_t *from)
     __m128i bfloat = _mm_loadu_si128((const __m128i *)(const void *)from);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bfloat), 16));
 }
-
-#include "lanes_eight.h"
 
 #endif
