@@ -175,8 +175,8 @@ def test_one_of_two_in_a_long_step_is_gone(fleet, right):
     the other one's layers were on their way already."""
     pair = fleet(prefill=("--chunked-prefill-size", "4096"))
     serves(pair, right)
-    _, first = pair.legs(greedy(300, 2, seed=3))
-    bodies = [greedy(500, 4, seed=seed) for seed in (1, 2)]
+    _, first = pair.legs(greedy(600, 2, seed=3))
+    bodies = [greedy(1500, 4, seed=seed) for seed in (1, 2)]
     gone, stays = (pair.legs(body) for body in bodies)
     assert first.wait().status == 200
     time.sleep(0.2)  # both are being computed, as a rule in one step

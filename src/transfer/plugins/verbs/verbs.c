@@ -21,8 +21,10 @@
 #define RAIL_PATIENCE_NS 15000000000ull /* a step of the handshake takes no longer */
 #define RAIL_STABLE_NS 5000000000ull    /* up for so long: its failures are forgotten */
 #define RAIL_RETRY_MAX_NS 2000000000ull /* probed this often while it is down */
-#define RAIL_TRIES 3                    /* of every rail, before another backend is taken */
-#define SMALL_COPY_BYTES (512u << 10)   /* one rail is enough */
+#define RAIL_SILENCE_NS 4000000000ull /* no completion for so long is a break, and longer by */
+#define RAIL_BYTE_NS 1000             /* this for each byte under way: 1 MB/s is a wire too */
+#define RAIL_TRIES 3                  /* of every rail, before another backend is taken */
+#define SMALL_COPY_BYTES (512u << 10) /* one rail is enough */
 
 enum signal_kind {
     SIGNAL_OFFER = 1,
@@ -306,6 +308,14 @@ static int verbs_signal(struct endpoint *endpoint, const uint8_t *bytes, uint32_
     return verbs_host->error_set(err, BATON_EPROTOCOL, "a signal about a rail out of place");
 }
 
+/* Some devices try for ever. */
+static bool rail_is_silent(struct verbs_rail *rail, uint64_t now_ns)
+{
+    uint64_t quiet_ns = atomic_load_explicit(&rail->quiet_ns, memory_order_relaxed);
+    uint64_t bytes = atomic_load_explicit(&rail->load, memory_order_relaxed);
+    return quiet_ns && now_ns > quiet_ns + RAIL_SILENCE_NS + bytes * RAIL_BYTE_NS;
+}
+
 static void verbs_tick(struct endpoint *endpoint, uint64_t now_ns)
 {
     struct verbs_endpoint *owner = endpoint->state;
@@ -315,6 +325,11 @@ static void verbs_tick(struct endpoint *endpoint, uint64_t now_ns)
                      rail->state == VERBS_RAIL_JOINING || rail->state == VERBS_RAIL_PROBING;
         if (owner->offers && rail->state == VERBS_RAIL_DOWN && now_ns >= rail->retry_ns)
             rail_make_again(rail);
+        else if (rail_is_silent(rail, now_ns))
+            rail_break(rail,
+                       "the other side's port acknowledges nothing: is it up, does the path "
+                       "carry the MTU?",
+                       true);
         else if (waits && now_ns > rail->since_ns + RAIL_PATIENCE_NS)
             rail_break(rail, "the other side did not answer in time", true);
     }

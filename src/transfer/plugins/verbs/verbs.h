@@ -181,6 +181,7 @@ struct verbs_rail {
     _Atomic uint32_t told_made; /* of which one the news are: the worker's */
     _Atomic bool usable;        /* copies may choose it */
     _Atomic uint64_t load;      /* bytes in flight */
+    _Atomic uint64_t quiet_ns;  /* when a completion was last seen; 0: none is awaited */
 
     pthread_mutex_t lock; /* what the link thread and the worker hand each other */
     struct ibv_qp *pair;  /* the worker makes and destroys it, the link thread may cut it */
