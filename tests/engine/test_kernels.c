@@ -346,10 +346,11 @@ static void test_extreme_quants(void **state)
         for (int pattern = 0; pattern < 4; pattern++) {
             struct product *product = product_make(types[i]);
             struct packed_weight *weight = &product->weight;
-            uint32_t quant_bytes =
-                types[i] == TENSOR_Q4_0 || types[i] == TENSOR_Q4_1 ? 256 : 512;
-            int least = types[i] == TENSOR_Q8_0 ? 0x80 : types[i] == TENSOR_Q6_K ? 0xe0 : 0;
-            int most = types[i] == TENSOR_Q8_0 ? 0x7f : types[i] == TENSOR_Q6_K ? 31 : 0xff;
+            uint32_t quant_bytes = types[i] == TENSOR_Q8_0   ? 512
+                                   : types[i] == TENSOR_Q6_K ? 384
+                                                             : 256;
+            int least = types[i] == TENSOR_Q8_0 ? 0x80 : 0;
+            int most = types[i] == TENSOR_Q8_0 ? 0x7f : 0xff;
             for (uint32_t b = 0; b < weight->panel_blocks; b++)
                 memset(weight->panels_data + (b + 1) * weight->block_bytes - quant_bytes,
                        pattern & 1 ? least : most, quant_bytes);

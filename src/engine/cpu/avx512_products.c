@@ -14,14 +14,14 @@
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
-/* Nibbles straight from the file are lifted by 8 only. */
+/* Quants of four and six bits straight from the file are lifted by 8 and 32 only. */
 #define LIFT AVX512_LIFT
 
 static ALWAYS_INLINE int lift_of(enum packed_format format)
 {
     if (block_kind_of(format) == BLOCK_MINIMA)
         return 0;
-    return format == PACKED_Q4_CENTRED ? 8 : LIFT;
+    return format == PACKED_Q4_CENTRED ? 8 : format == PACKED_Q6_HALF_BLOCKS ? 32 : LIFT;
 }
 
 /* Inputs of group g of all 16 outputs, lifted by lift_of. */
@@ -36,7 +36,13 @@ static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint
     __m512i both = _mm512_loadu_si512(at + 64 * (g & 3));
     if (g >= 4)
         both = _mm512_srli_epi16(both, 4);
-    return _mm512_and_si512(both, _mm512_set1_epi8(15));
+    __m512i quants = _mm512_and_si512(both, _mm512_set1_epi8(15));
+    if (format != PACKED_Q6_HALF_BLOCKS)
+        return quants;
+    __m512i high = _mm512_loadu_si512(at - AVX_HIGH_BYTES + 64 * (g / 4));
+    high = g % 4 < 3 ? _mm512_slli_epi16(high, (unsigned)(4 - g % 4 * 2))
+                     : _mm512_srli_epi16(high, 2);
+    return _mm512_or_si512(quants, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
 }
 
 static ALWAYS_INLINE __m512 both_halves(__m256 first, __m256 second)
@@ -54,7 +60,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
         avx_prepare_scales(format, block, out);
         for (int g = 0; g < QUANT_GROUPS; g++) {
             __m512i quants = lifted_quants(format, block, g);
-            if (format == PACKED_Q4_CENTRED)
+            if (avx_has_nibbles(format) && lift_of(format))
                 quants = _mm512_add_epi8(quants, more);
             _mm512_storeu_si512(out->quants + 64 * g, quants);
         }
@@ -70,7 +76,7 @@ void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
     case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
     case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
     case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q8_HALF_BLOCKS, blocks, count, out); return;
+    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
     }
 }
 
@@ -240,7 +246,7 @@ void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, ui
         DIRECT_FORMAT(PACKED_Q4_FLOAT)
         DIRECT_FORMAT(PACKED_Q8_HALF)
         DIRECT_FORMAT(PACKED_Q8_FLOAT)
-    default: direct_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, activations, rows, sums, add);
+    default: direct_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, rows, sums, add);
     }
 #undef DIRECT_FORMAT
 }

@@ -18,21 +18,23 @@ static ALWAYS_INLINE uint32_t avx_block_bytes(enum packed_format format)
     case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
     case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
     case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q8_half_blocks);
+    default: return sizeof(struct packed_q6_half_blocks);
     }
 }
 
 static ALWAYS_INLINE bool avx_has_nibbles(enum packed_format format)
 {
-    return format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q4_FLOAT;
+    return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
 }
 
-/* The quants are the last part of every block. */
+/* The quants are the last part of every block; those of six bits have their high ones before. */
 static ALWAYS_INLINE const uint8_t *avx_quants_at(enum packed_format format,
                                                   const uint8_t *block)
 {
     return block + avx_block_bytes(format) - (avx_has_nibbles(format) ? 256 : 512);
 }
+
+#define AVX_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)
 
 static ALWAYS_INLINE __m256 avx_halves(const uint16_t *halves)
 {
@@ -42,6 +44,13 @@ static ALWAYS_INLINE __m256 avx_halves(const uint16_t *halves)
 static ALWAYS_INLINE __m256 avx_scale(enum packed_format format, const uint8_t *block, int half,
                                       int c)
 {
+    if (format == PACKED_Q6_HALF_BLOCKS) {
+        const struct packed_q6_half_blocks *from = (const void *)block;
+        __m128i factors =
+            _mm_loadl_epi64((const __m128i *)(const void *)(from->factor[half] + 8 * c));
+        return _mm256_mul_ps(avx_halves(from->scale + 8 * c),
+                             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(factors)));
+    }
     if (format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q8_HALF)
         return avx_halves((const uint16_t *)(const void *)block + 8 * c);
     return _mm256_loadu_ps((const float *)(const void *)block + half * PANEL_OUTPUTS + 8 * c);
@@ -65,6 +74,13 @@ static ALWAYS_INLINE __m256i avx_quants(enum packed_format format, const uint8_t
     if (g >= 4)
         both = _mm256_srli_epi16(both, 4);
     __m256i quants = _mm256_and_si256(both, _mm256_set1_epi8(15));
+    if (format == PACKED_Q6_HALF_BLOCKS) {
+        __m256i high = _mm256_loadu_si256(
+            (const __m256i *)(const void *)(at - AVX_HIGH_BYTES + 64 * (g / 4)));
+        high = g % 4 < 3 ? _mm256_slli_epi16(high, 4 - g % 4 * 2) : _mm256_srli_epi16(high, 2);
+        quants = _mm256_or_si256(quants, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
+        return _mm256_sub_epi8(quants, _mm256_set1_epi8(32));
+    }
     return format == PACKED_Q4_CENTRED ? _mm256_sub_epi8(quants, _mm256_set1_epi8(8)) : quants;
 }
 
@@ -74,7 +90,7 @@ static ALWAYS_INLINE void avx_prepare_scales(enum packed_format format, const ui
 {
     for (int c = 0; c < 2; c++) {
         _mm256_storeu_ps(out->scale + 8 * c, avx_scale(format, block, 0, c));
-        if (format == PACKED_Q8_HALF_BLOCKS)
+        if (format == PACKED_Q6_HALF_BLOCKS)
             _mm256_storeu_ps(out->other + 8 * c, avx_scale(format, block, 1, c));
         if (block_kind_of(format) == BLOCK_MINIMA)
             _mm256_storeu_ps(out->other + 8 * c, avx_minimum(format, block, c));

@@ -71,7 +71,7 @@ static inline enum block_kind block_kind_of(enum packed_format format)
     case PACKED_Q4_HALF:
     case PACKED_Q4_FLOAT:
     case PACKED_Q8_FLOAT: return BLOCK_MINIMA;
-    case PACKED_Q8_HALF_BLOCKS: return BLOCK_HALVES;
+    case PACKED_Q6_HALF_BLOCKS: return BLOCK_HALVES;
     default: return BLOCK_PLAIN;
     }
 }

@@ -48,7 +48,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
         const uint8_t *quants = neon_quants(format, block);
         for (int c = 0; c < PANEL_VECTORS; c++) {
             store_twice(out->scale + 8 * c, neon_scale(format, block, 0, c));
-            if (format == PACKED_Q8_HALF_BLOCKS)
+            if (format == PACKED_Q6_HALF_BLOCKS)
                 store_twice(out->other + 8 * c, neon_scale(format, block, 1, c));
             if (block_kind_of(format) == BLOCK_MINIMA)
                 store_twice(out->other + 8 * c, neon_minimum(format, block, c));
@@ -70,7 +70,7 @@ void i8mm_prepare(enum packed_format format, const uint8_t *blocks, uint32_t cou
     case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
     case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
     case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q8_HALF_BLOCKS, blocks, count, out); return;
+    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
     }
 }
 
@@ -314,7 +314,7 @@ static void direct_rows(enum packed_format format, const uint8_t *weight, uint32
         DIRECT_FORMAT(PACKED_Q8_HALF)
         DIRECT_FORMAT(PACKED_Q8_FLOAT)
     default:
-        direct_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, groups, group_stride, rows, sums,
+        direct_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, groups, group_stride, rows, sums,
                       add);
     }
 #undef DIRECT_FORMAT

@@ -34,7 +34,7 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
     case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
     case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
     case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q8_HALF_BLOCKS, blocks, count, out); return;
+    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
     }
 }
 
@@ -193,7 +193,7 @@ static void multiply_row(enum packed_format format, const uint8_t *weight, uint3
         ROW_FORMAT(PACKED_Q4_FLOAT)
         ROW_FORMAT(PACKED_Q8_HALF)
         ROW_FORMAT(PACKED_Q8_FLOAT)
-    default: row_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
+    default: row_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
     }
 #undef ROW_FORMAT
 }

@@ -20,6 +20,15 @@ static void spread_nibbles(const uint8_t quants[4][PANEL_OUTPUTS][4], int8_t off
     }
 }
 
+static void add_high_bits(const uint8_t high[2][PANEL_OUTPUTS][4], int8_t *quants)
+{
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *from = &high[g / 4][0][0];
+        for (int i = 0; i < PANEL_OUTPUTS * 4; i++, quants++)
+            *quants = (int8_t)(*quants + ((from[i] >> g % 4 * 2 & 3) << 4));
+    }
+}
+
 static void spread_halves(const uint16_t halves[PANEL_OUTPUTS], float out[PANEL_OUTPUTS])
 {
     for (int i = 0; i < PANEL_OUTPUTS; i++)
@@ -63,10 +72,14 @@ static void prepare_block(enum packed_format format, const void *block, struct r
         return;
     }
     default: {
-        const struct packed_q8_half_blocks *from = block;
-        memcpy(out->scale, from->scale[0], sizeof(from->scale[0]));
-        memcpy(out->other, from->scale[1], sizeof(from->scale[1]));
-        memcpy(out->quants, from->quants, sizeof(from->quants));
+        const struct packed_q6_half_blocks *from = block;
+        for (int i = 0; i < PANEL_OUTPUTS; i++) {
+            float scale = float_from_half(from->scale[i]);
+            out->scale[i] = scale * (float)from->factor[0][i];
+            out->other[i] = scale * (float)from->factor[1][i];
+        }
+        spread_nibbles(from->quants, 32, out->quants);
+        add_high_bits(from->high, out->quants);
         return;
     }
     }
@@ -80,7 +93,7 @@ static uint32_t packed_block_bytes(enum packed_format format)
     case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
     case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
     case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q8_half_blocks);
+    default: return sizeof(struct packed_q6_half_blocks);
     }
 }
 

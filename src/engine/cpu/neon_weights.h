@@ -26,16 +26,16 @@ static ALWAYS_INLINE uint32_t neon_block_bytes(enum packed_format format)
     case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
     case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
     case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q8_half_blocks);
+    default: return sizeof(struct packed_q6_half_blocks);
     }
 }
 
 static ALWAYS_INLINE bool neon_has_nibbles(enum packed_format format)
 {
-    return format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q4_FLOAT;
+    return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
 }
 
-/* The quants are the last part of every block. */
+/* The quants are the last part of every block; those of six bits have their high ones before. */
 static ALWAYS_INLINE const uint8_t *neon_quants(enum packed_format format, const uint8_t *block)
 {
     return block + neon_block_bytes(format) - (neon_has_nibbles(format) ? 256 : 512);
@@ -45,6 +45,14 @@ static ALWAYS_INLINE const uint8_t *neon_quants(enum packed_format format, const
 static ALWAYS_INLINE float32x4_t neon_scale(enum packed_format format, const uint8_t *block,
                                             int half, int c)
 {
+    if (format == PACKED_Q6_HALF_BLOCKS) {
+        const struct packed_q6_half_blocks *from = (const void *)block;
+        int32_t four;
+        memcpy(&four, from->factor[half] + 4 * c, sizeof(four));
+        int16x8_t factors = vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)));
+        return vmulq_f32(neon_halves(from->scale + 4 * c),
+                         vcvtq_f32_s32(vmovl_s16(vget_low_s16(factors))));
+    }
     if (format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q8_HALF)
         return neon_halves((const uint16_t *)(const void *)block + 4 * c);
     return vld1q_f32((const float *)(const void *)block + half * PANEL_OUTPUTS + 4 * c);
@@ -58,6 +66,25 @@ static ALWAYS_INLINE float32x4_t neon_minimum(enum packed_format format, const u
     return vld1q_f32((const float *)(const void *)block + PANEL_OUTPUTS + 4 * c);
 }
 
+#define NEON_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)
+
+/* Outputs 4c .. 4c+3, inputs of group g (0..7). */
+static ALWAYS_INLINE int8x16_t neon_quant_vector(enum packed_format format,
+                                                 const uint8_t *quants, int g, int c)
+{
+    if (!neon_has_nibbles(format))
+        return vreinterpretq_s8_u8(vld1q_u8(quants + 64 * g + 16 * c));
+    uint8x16_t both = vld1q_u8(quants + 64 * (g & 3) + 16 * c);
+    uint8x16_t one = g < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+    if (format == PACKED_Q6_HALF_BLOCKS) {
+        uint8x16_t high = vld1q_u8(quants - NEON_HIGH_BYTES + 64 * (g / 4) + 16 * c);
+        high = vandq_u8(vshlq_u8(high, vdupq_n_s8((int8_t)(4 - g % 4 * 2))), vdupq_n_u8(0x30));
+        return vsubq_s8(vreinterpretq_s8_u8(vorrq_u8(one, high)), vdupq_n_s8(32));
+    }
+    int8x16_t quant = vreinterpretq_s8_u8(one);
+    return format == PACKED_Q4_CENTRED ? vsubq_s8(quant, vdupq_n_s8(8)) : quant;
+}
+
 /* Four inputs of group g, and of group g + 4, times all outputs: a line of the cache. g is the
  * number of a lane, so it must be written out. */
 #define NEON_NIBBLES(g)                                                      \
@@ -68,6 +95,12 @@ static ALWAYS_INLINE float32x4_t neon_minimum(enum packed_format format, const u
         whole[c] = vdotq_laneq_s32(whole[c], low, a0, g);                    \
         whole[c] = vdotq_laneq_s32(whole[c], high, a1, g);                   \
     }
+
+#define NEON_SIX_BITS(g)                                                                      \
+    for (int c = 0; c < PANEL_VECTORS; c++)                                                   \
+        whole[c] = vdotq_laneq_s32(                                                           \
+            whole[c], neon_quant_vector(PACKED_Q6_HALF_BLOCKS, quants, 4 * half + (g), c), a, \
+            g);
 
 #define NEON_BYTES(g)                                                               \
     for (int c = 0; c < PANEL_VECTORS; c++) {                                       \
@@ -83,6 +116,16 @@ static ALWAYS_INLINE void neon_nibbles(int32x4_t whole[PANEL_VECTORS], const uin
     NEON_NIBBLES(1)
     NEON_NIBBLES(2)
     NEON_NIBBLES(3)
+}
+
+/* The same of one half of it. */
+static ALWAYS_INLINE void neon_six_bits(int32x4_t whole[PANEL_VECTORS], const uint8_t *quants,
+                                        int half, int8x16_t a)
+{
+    NEON_SIX_BITS(0)
+    NEON_SIX_BITS(1)
+    NEON_SIX_BITS(2)
+    NEON_SIX_BITS(3)
 }
 
 static ALWAYS_INLINE void neon_bytes(int32x4_t whole[PANEL_VECTORS], const uint8_t *quants,
@@ -122,15 +165,15 @@ static ALWAYS_INLINE void neon_row_block(enum packed_format format, const uint8_
     const uint8_t *quants = neon_quants(format, block);
     int32x4_t whole[PANEL_VECTORS];
     neon_start(whole, start);
-    if (neon_has_nibbles(format)) {
-        neon_nibbles(whole, quants, a0, a1);
-        neon_add_block(format, block, 0, whole, row_scale, sum);
-    } else if (format == PACKED_Q8_HALF_BLOCKS) {
-        neon_bytes(whole, quants, a0);
+    if (format == PACKED_Q6_HALF_BLOCKS) {
+        neon_six_bits(whole, quants, 0, a0);
         neon_add_block(format, block, 0, whole, row_scale, sum);
         neon_start(whole, start);
-        neon_bytes(whole, quants + 256, a1);
+        neon_six_bits(whole, quants, 1, a1);
         neon_add_block(format, block, 1, whole, row_scale, sum);
+    } else if (neon_has_nibbles(format)) {
+        neon_nibbles(whole, quants, a0, a1);
+        neon_add_block(format, block, 0, whole, row_scale, sum);
     } else {
         neon_bytes(whole, quants, a0);
         neon_bytes(whole, quants + 256, a1);
@@ -196,7 +239,7 @@ static inline void neon_multiply_row(enum packed_format format, const uint8_t *w
         NEON_FORMAT(PACKED_Q8_HALF)
         NEON_FORMAT(PACKED_Q8_FLOAT)
     default:
-        neon_row_format(PACKED_Q8_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
+        neon_row_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
     }
 #undef NEON_FORMAT
 }
@@ -207,23 +250,11 @@ static ALWAYS_INLINE void neon_prepare_scales(enum packed_format format, const u
 {
     for (int c = 0; c < PANEL_VECTORS; c++) {
         vst1q_f32(out->scale + 4 * c, neon_scale(format, block, 0, c));
-        if (format == PACKED_Q8_HALF_BLOCKS)
+        if (format == PACKED_Q6_HALF_BLOCKS)
             vst1q_f32(out->other + 4 * c, neon_scale(format, block, 1, c));
         if (block_kind_of(format) == BLOCK_MINIMA)
             vst1q_f32(out->other + 4 * c, neon_minimum(format, block, c));
     }
-}
-
-/* Outputs 4c .. 4c+3, inputs of group g (0..7). */
-static ALWAYS_INLINE int8x16_t neon_quant_vector(enum packed_format format,
-                                                 const uint8_t *quants, int g, int c)
-{
-    if (!neon_has_nibbles(format))
-        return vreinterpretq_s8_u8(vld1q_u8(quants + 64 * g + 16 * c));
-    uint8x16_t both = vld1q_u8(quants + 64 * (g & 3) + 16 * c);
-    uint8x16_t one = g < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
-    int8x16_t quant = vreinterpretq_s8_u8(one);
-    return format == PACKED_Q4_CENTRED ? vsubq_s8(quant, vdupq_n_s8(8)) : quant;
 }
 
 #endif

@@ -20,7 +20,7 @@ enum packed_format packed_format_of(enum tensor_type type)
     case TENSOR_Q5_0: return PACKED_Q8_HALF;
     case TENSOR_Q5_1:
     case TENSOR_Q5_K: return PACKED_Q8_FLOAT;
-    case TENSOR_Q6_K: return PACKED_Q8_HALF_BLOCKS;
+    case TENSOR_Q6_K: return PACKED_Q6_HALF_BLOCKS;
     default: return PACKED_F32;
     }
 }
@@ -40,7 +40,7 @@ static uint32_t block_bytes(enum packed_format format)
     case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
     case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
     case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    case PACKED_Q8_HALF_BLOCKS: return sizeof(struct packed_q8_half_blocks);
+    case PACKED_Q6_HALF_BLOCKS: return sizeof(struct packed_q6_half_blocks);
     default: return PANEL_OUTPUTS * sizeof(float);
     }
 }
@@ -74,8 +74,8 @@ int packed_weight_open(struct weight_arena *arena, const struct weight *source,
 struct common_block { /* of 32 inputs of one output */
     int8_t quants[PACKED_BLOCK];
     float scale, minimum;
-    float second_scale; /* of inputs 16..31, where they have their own */
     uint16_t half_scale, half_minimum;
+    int8_t factor[2]; /* of the scale, where each 16 inputs have their own */
 };
 
 static void read_nibbles(const uint8_t *bytes, int8_t offset, int8_t quants[PACKED_BLOCK])
@@ -181,10 +181,9 @@ static void read_q6_k(const uint8_t *row, uint32_t index, struct common_block *o
     const uint8_t *low = block.low + 64 * part + 32 * (j & 1), *high = block.high + 32 * part;
     for (int i = 0; i < PACKED_BLOCK; i++)
         out->quants[i] =
-            (int8_t)(((low[i] >> (j < 2 ? 0 : 4) & 15) | (high[i] >> 2 * j & 3) << 4) - 32);
-    float scale = float_from_half(block.scale);
-    out->scale = scale * (float)block.scales[2 * (index % 8)];
-    out->second_scale = scale * (float)block.scales[2 * (index % 8) + 1];
+            (int8_t)((low[i] >> (j < 2 ? 0 : 4) & 15) | (high[i] >> 2 * j & 3) << 4);
+    out->half_scale = block.scale;
+    memcpy(out->factor, block.scales + 2 * (index % 8), sizeof(out->factor));
 }
 
 static void read_block(enum tensor_type type, const uint8_t *row, uint32_t index,
@@ -209,7 +208,20 @@ static void write_nibbles(uint8_t quants[4][PANEL_OUTPUTS][4], uint32_t column,
 {
     for (int g = 0; g < 4; g++)
         for (int i = 0; i < 4; i++)
-            quants[g][column][i] = (uint8_t)(from[4 * g + i] | from[16 + 4 * g + i] << 4);
+            quants[g][column][i] =
+                (uint8_t)((from[4 * g + i] & 15) | from[16 + 4 * g + i] << 4);
+}
+
+static void write_high_bits(uint8_t high[2][PANEL_OUTPUTS][4], uint32_t column,
+                            const int8_t from[PACKED_BLOCK])
+{
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < 4; i++) {
+            const int8_t *at = from + 16 * half + i;
+            high[half][column][i] =
+                (uint8_t)(at[0] >> 4 | at[4] >> 4 << 2 | at[8] >> 4 << 4 | at[12] >> 4 << 6);
+        }
+    }
 }
 
 static void write_bytes(int8_t quants[8][PANEL_OUTPUTS][4], uint32_t column,
@@ -257,10 +269,12 @@ static void write_block(enum packed_format format, void *block, uint32_t column,
         return;
     }
     default: {
-        struct packed_q8_half_blocks *to = block;
-        to->scale[0][column] = from->scale;
-        to->scale[1][column] = from->second_scale;
-        write_bytes(to->quants, column, from->quants);
+        struct packed_q6_half_blocks *to = block;
+        to->scale[column] = from->half_scale;
+        to->factor[0][column] = from->factor[0];
+        to->factor[1][column] = from->factor[1];
+        write_high_bits(to->high, column, from->quants);
+        write_nibbles(to->quants, column, from->quants);
         return;
     }
     }
@@ -348,9 +362,12 @@ static float value_of(enum packed_format format, const void *block, uint32_t col
                from->minimum[column];
     }
     default: {
-        const struct packed_q8_half_blocks *from = block;
-        return from->scale[input / 16][column] *
-               (float)from->quants[input / 4][column][input % 4];
+        const struct packed_q6_half_blocks *from = block;
+        int high = from->high[input / 16][column][input % 4] >> input % 16 / 4 * 2 & 3;
+        float scale =
+            float_from_half(from->scale[column]) * (float)from->factor[input / 16][column];
+        return scale *
+               (float)((quant_of_nibbles(from->quants, column, input) | high << 4) - 32);
     }
     }
 }

@@ -10,6 +10,8 @@
  *     8-bit quants    [8 groups][16 outputs][4 inputs]                                 512 bytes
  *     4-bit quants    [4 groups][16 outputs][4]  low nibble: input 4g+i                256 bytes
  *                                                high nibble: input 16+4g+i
+ *     6-bit quants    the 4 low bits as above, before them the 2 high ones             384 bytes
+ *                     [2 halves][16 outputs][4]  bits 2g, 2g+1: input 16 half + 4g+i
  *
  * The same bytes serve NEON (4 outputs a register), AVX2 (8) and AVX-512 (16). Parts of a matrix,
  * outputs in whole panels and inputs in whole blocks, are ranges of it: tensor-parallel ranks share
@@ -38,7 +40,7 @@ enum packed_format {
     PACKED_Q4_FLOAT,       /* Q4_K: float scale, float minimum */
     PACKED_Q8_HALF,        /* Q8_0, Q5_0: half scale */
     PACKED_Q8_FLOAT,       /* Q5_1, Q5_K: float scale, float minimum */
-    PACKED_Q8_HALF_BLOCKS, /* Q6_K: a float scale for each 16 inputs */
+    PACKED_Q6_HALF_BLOCKS, /* Q6_K: half scale, times a whole number for each 16 inputs */
     PACKED_FORMAT_COUNT
 };
 
@@ -70,9 +72,11 @@ struct packed_q8_float {
     int8_t quants[8][PANEL_OUTPUTS][4];
 };
 
-struct packed_q8_half_blocks {
-    float scale[2][PANEL_OUTPUTS]; /* of inputs 0..15 and 16..31 */
-    int8_t quants[8][PANEL_OUTPUTS][4];
+struct packed_q6_half_blocks {
+    uint16_t scale[PANEL_OUTPUTS];
+    int8_t factor[2][PANEL_OUTPUTS]; /* of the scale, for inputs 0..15 and 16..31 */
+    uint8_t high[2][PANEL_OUTPUTS][4];
+    uint8_t quants[4][PANEL_OUTPUTS][4];
 };
 
 struct packed_weight {
