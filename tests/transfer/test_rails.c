@@ -12,8 +12,9 @@
 
 #define PAGES 32u
 #define PAGE_BYTES (256u << 10)
-/* The queue is long: a packet that it drops is one that RDMA sends again, with all behind it. */
-#define QUICK "delay 0ms limit 50000"
+/* The queue is long: a packet that it drops is one that RDMA sends again, with all behind it. What is not
+ * said stays as it was, so the quick wire says its rate too. */
+#define QUICK "delay 0ms rate 10gbit limit 50000"
 #define SLOW "delay 20ms rate 6mbit limit 50000" /* 8 MB take eleven seconds */
 #define CUT "loss 100%"
 

@@ -22,7 +22,7 @@
 #define RAIL_STABLE_NS 5000000000ull    /* up for so long: its failures are forgotten */
 #define RAIL_RETRY_MAX_NS 2000000000ull /* probed this often while it is down */
 #define RAIL_SILENCE_NS 4000000000ull /* no completion for so long is a break, and longer by */
-#define RAIL_BYTE_NS 1000             /* this for each byte under way: 1 MB/s is a wire too */
+#define RAIL_BYTE_NS 2000             /* this for each byte under way: 0.5 MB/s is a wire too */
 #define RAIL_TRIES 3                  /* of every rail, before another backend is taken */
 #define SMALL_COPY_BYTES (512u << 10) /* one rail is enough */
 
