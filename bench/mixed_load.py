@@ -54,9 +54,9 @@ class Program:
 
 
 @contextlib.contextmanager
-def serve(options, chunk):
+def serve(options, chunk, *more):
     with Program(options.cores, options.baton, "serve", options.model, "--port", "0", "--threads", "2",
-                 "--chunked-prefill-size", str(chunk)) as worker:
+                 "--chunked-prefill-size", str(chunk), *more) as worker:
         yield worker.url
 
 
@@ -145,23 +145,26 @@ def options_read():
     parser.add_argument("--streams", type=int, default=4, help="clients that read all the time [4]")
     parser.add_argument("--stream-input", type=int, default=64)
     parser.add_argument("--stream-output", type=int, default=256)
-    parser.add_argument("--prompts", type=int, default=20, help="how many long ones [20]")
-    parser.add_argument("--rate", type=float, default=0.4, help="of long prompts, a second [0.4]")
-    parser.add_argument("--prompt-input", type=int, default=2048)
+    parser.add_argument("--prompts", type=int, default=14, help="how many long ones [14]")
+    parser.add_argument("--rate", type=float, default=0.3, help="of long prompts, a second [0.3]")
+    parser.add_argument("--prompt-input", type=int, default=1024)
     parser.add_argument("--prompt-output", type=int, default=16)
     parser.add_argument("--slo-ttft", type=int, default=5000, help="ms to the first token [5000]")
-    parser.add_argument("--slo-tpot", type=int, default=15, help="ms per further token [15]")
+    parser.add_argument("--slo-tpot", type=int, default=30, help="ms per further token [30]")
     return parser.parse_args()
 
 
 def main():
     options = options_read()
+    first, last = options.chunks[0], options.chunks[-1]
     setups = {f"serve, chunks of {chunk}": (serve, chunk) for chunk in options.chunks}
-    setups[f"prefill and decode, chunks of {options.chunks[0]}"] = (disaggregated, options.chunks[0])
+    setups[f"serve, chunks of {first}, of {last} beside streams"] = (
+        serve, first, "--chunk-beside-streams", str(last))
+    setups[f"prefill and decode, chunks of {first}"] = (disaggregated, first)
     rows = {name: [] for name in setups}
     for _ in range(options.rounds):
-        for name, (start, chunk) in setups.items():
-            with start(options, chunk) as url:
+        for name, (start, *how) in setups.items():
+            with start(options, *how) as url:
                 rows[name].append(measure(options, url))
             print(f"{name}: p99 {COLUMNS['p99'](*rows[name][-1]):.1f} ms", file=sys.stderr, flush=True)
         table(rows)
