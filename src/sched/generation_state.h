@@ -61,6 +61,8 @@ struct generation_state {
     struct kv_hold hold;
 
     /* While it is handed over. */
+    int opening; /* how that went: a code, and why */
+    char opening_text[256];
     struct group_room *room; /* NULL: it is not, or not any more */
     struct limbo *limbo;     /* for its pages, should it end before the room is fenced */
     uint32_t pages_sent;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,13 @@ static uint32_t deadline_ms(const struct generation *generation)
                : 1;
 }
 
+/* How many are before a request that arrives at decode now. */
+static uint32_t queue_position(struct scheduler *scheduler)
+{
+    return atomic_load_explicit(&scheduler->preallocating, memory_order_relaxed) +
+           atomic_load_explicit(&scheduler->arriving, memory_order_relaxed);
+}
+
 static int room_open(struct scheduler *scheduler, const struct handover *handover,
                      uint32_t deadline, struct group_room **out, struct error err)
 {
@@ -48,28 +56,34 @@ static int room_open(struct scheduler *scheduler, const struct handover *handove
         return group_room_open_sender(&scheduler->group, handover->room, bootstrap, deadline,
                                       scheduler->transfer.layerwise, out, err);
     int rc = group_room_open_receiver(&scheduler->group, handover->room, bootstrap, deadline,
-                                      scheduler->handing[PHASE_PREALLOC], out, err);
+                                      queue_position(scheduler), out, err);
     /* The address is the request's: one that we may not call is the request's mistake. */
     return rc == BATON_EAUTH ? BATON_EINVAL : rc;
 }
 
+void handover_open(struct scheduler *scheduler, struct generation_state *state)
+{
+    const struct generation *generation = state->generation;
+    snprintf(state->opening_text, sizeof(state->opening_text), "no memory for a hand-over");
+    state->began_ns = clock_now_ns();
+    state->limbo =
+        limbo_open(pages_for(generation->prompt_count, scheduler->options.tokens_per_page));
+    state->opening = state->limbo
+                         ? room_open(scheduler, &generation->handover, deadline_ms(generation),
+                                     &state->room, ERROR_BUFFER(state->opening_text))
+                         : BATON_ENOMEM;
+    atomic_fetch_add_explicit(&scheduler->arriving, 1, memory_order_relaxed);
+}
+
 void handover_begin(struct scheduler *scheduler, struct generation_state *state)
 {
-    char text[256] = "no memory for a hand-over";
     bool sends = state->generation->handover.kind == HANDOVER_SEND;
-    uint32_t pages =
-        pages_for(state->generation->prompt_count, scheduler->memory.books.tokens_per_page);
+    atomic_fetch_sub_explicit(&scheduler->arriving, 1, memory_order_relaxed);
     state->phase = sends ? PHASE_BOOTSTRAP : PHASE_PREALLOC;
-    state->began_ns = clock_now_ns();
-    state->limbo = limbo_open(pages);
-    int rc = state->limbo
-                 ? room_open(scheduler, &state->generation->handover,
-                             deadline_ms(state->generation), &state->room, ERROR_BUFFER(text))
-                 : BATON_ENOMEM;
-    if (rc) {
+    if (state->opening) {
         free(state->limbo);
         state->limbo = NULL;
-        scheduler_fail(scheduler, state, rc, text);
+        scheduler_fail(scheduler, state, state->opening, state->opening_text);
         return;
     }
     scheduler->counts.handovers++;
@@ -145,4 +159,6 @@ void handover_advance(struct scheduler *scheduler)
     phases_count(scheduler);
     decode_run(scheduler);
     decode_grant(scheduler);
+    atomic_store_explicit(&scheduler->preallocating, scheduler->handing[PHASE_PREALLOC],
+                          memory_order_relaxed);
 }

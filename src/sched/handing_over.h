@@ -12,7 +12,9 @@
 #include "limbo.h"
 #include "scheduler_parts.h"
 
-/* Opens the room of a generation that was submitted with one. */
+/* Opens the room of a generation that is submitted with one. Any thread: the other side waits for it, and a
+ * step can take longer than it does. handover_begin, the scheduler's thread, tells what came of it. */
+void handover_open(struct scheduler *scheduler, struct generation_state *state);
 void handover_begin(struct scheduler *scheduler, struct generation_state *state);
 
 /* Opens a room only to tell the other side that nobody will come. */

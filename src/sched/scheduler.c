@@ -2,8 +2,7 @@
 /* See scheduler.h. Here is what other threads call: opening and closing, and the messages that they leave
  * in the inbox. A message is pushed and the bell is rung; nothing here waits for the scheduler's
  * thread but flush_cache and close, and nothing here touches what that thread owns. */
-#include "limbo.h"
-#include "scheduler_parts.h"
+#include "handing_over.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -245,6 +244,8 @@ int scheduler_submit(struct scheduler *scheduler, struct generation *generation,
         return rc;
     }
     generation->state = state;
+    if (generation->handover.kind != HANDOVER_NONE)
+        handover_open(scheduler, state);
     leave_message(scheduler, &state->message);
     return BATON_OK;
 }

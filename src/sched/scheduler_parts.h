@@ -66,6 +66,8 @@ struct scheduler {
     atomic_bool aborts; /* some generation's abort is set */
     atomic_bool draining, closing;
     atomic_uint queued; /* submitted and not yet running */
+    atomic_uint arriving,
+        preallocating; /* rooms: of those in the inbox, and handing[PREALLOC] */
     _Atomic uint64_t step_started_ns;
     pthread_mutex_t lock; /* of what follows; never held for longer than a copy */
     pthread_cond_t answered;
@@ -81,8 +83,9 @@ struct scheduler {
     struct flush_message *flushes; /* not answered yet */
     struct scheduler_counts counts;
 
-    /* Hand-overs; all zero without them. Owner: the scheduler's thread. */
-    struct transfer_options transfer; /* its strings are not kept */
+    /* Hand-overs; all zero without them. Owner: the scheduler's thread, but what group_room_open_sender and
+     * _receiver need is constant. */
+    struct transfer_options transfer; /* constant; its strings are not kept */
     struct rank_group group;
     struct layer_watch layer_watch;
     struct step_guard guard;

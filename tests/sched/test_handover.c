@@ -247,12 +247,52 @@ static void test_prompt_logprobs_need_all_of_it(void **state)
     pair_close(&pair);
 }
 
+/* A step can take longer than the other side waits for a room, so rooms do not wait for its end. (The
+ * scheduler's thread delivers in between; here it does not come back from there.) */
+static void test_room_opens_during_a_step(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct group_room *room;
+    char text[256] = "";
+    pair_open(&pair, 1, 1);
+    struct ticket *busy = ticket_random(&pair.decode, 5, 20), *late = prompt_of(&pair, 6);
+    busy->generation.ignore_eos = true;
+    busy->generation.max_new_tokens = 200;
+    ticket_submit(busy);
+    ticket_wait_tokens(busy, 1);
+    pthread_mutex_lock(&busy->lock);
+    usleep(50000); /* it has a token to deliver by now */
+    if (group_room_open_sender(&pair.group, 7, pair.address, 0, false, &room,
+                               ERROR_BUFFER(text)))
+        fail_msg("%s", text);
+    late->generation.handover = (struct handover){.kind = HANDOVER_RECEIVE, .room = 7};
+    memcpy(late->generation.handover.bootstrap, pair.address, sizeof(pair.address));
+    ticket_submit(late);
+    baton_counters counters = {.struct_size = sizeof(counters)};
+    for (int i = 0; i < 9000 && !counters.links_up; i++) {
+        usleep(1000);
+        assert_int_equal(baton_manager_counters(pair.group.managers[0], &counters), BATON_OK);
+    }
+    pthread_mutex_unlock(&busy->lock);
+    assert_int_equal(counters.links_up, 1); /* decode has asked for the room */
+    group_room_abort(room, "seen enough");
+    ticket_wait(late);
+    ticket_expect_alone(&pair.decode, late); /* computed there */
+    ticket_wait(busy);
+    room_end(room);
+    ticket_drop(busy);
+    ticket_drop(late);
+    pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_landed_is_kept),
         cmocka_unit_test(test_what_landed_is_used),
         cmocka_unit_test(test_first_token_is_missing),
+        cmocka_unit_test(test_room_opens_during_a_step),
         cmocka_unit_test(test_prompt_logprobs_need_all_of_it),
     };
     if (argc != 2)

@@ -387,9 +387,12 @@ def test_decode_has_few_pages(fleet, right, count, tokens):
 
 @at_length
 def test_decode_is_full_for_a_minute(fleet, right):
-    """One after the other takes all of decode's pages; who waits for them waits, or leaves."""
-    pair = fleet(decode=("--max-total-tokens", "1024", "--num-reserved-decode-tokens", "16"))
+    """One after the other takes all of decode's pages (with a cache they would share them); who waits for
+    them and has no priority waits, or leaves."""
+    pair = fleet(decode=("--max-total-tokens", "1024", "--num-reserved-decode-tokens", "16",
+                         "--disable-radix-cache"))
     large, patient = {**greedy(900, 80), "priority": 1}, greedy(150, 4)
+    expected = right(large)  # before: who waits must not find a moment without a holder
     holders = [pair.legs(large)]
     metric_is(pair.decode, "sglang:num_decode_transfer_queue_reqs")
     waiting = pair.legs(patient)
@@ -400,9 +403,9 @@ def test_decode_is_full_for_a_minute(fleet, right):
         metric_is(pair.decode, "sglang:num_decode_prealloc_queue_reqs", 2)
         for leg in gone:  # while it waits for pages
             leg.leave()
-        is_right(holders[-2][1].wait(120), right(large))
+        is_right(holders[-2][1].wait(120), expected)
     assert waiting[1].thread.is_alive()
-    is_right(holders[-1][1].wait(120), right(large))
+    is_right(holders[-1][1].wait(120), expected)
     is_right(waiting[1].wait(120), right(patient))
     assert waiting[0].wait().status == 200
     print(f"\n    {len(holders)} after one another", end="")

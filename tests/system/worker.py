@@ -124,7 +124,7 @@ class Worker:
         plain = socket.socket()
         if receive_bytes:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        plain.settimeout(60 * PATIENCE)
+        plain.settimeout(180 * PATIENCE)
         plain.connect((self.host, self.port))
         return plain
 
