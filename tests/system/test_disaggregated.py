@@ -40,6 +40,7 @@ def matrix():
 FLEETS = dict(matrix()) | {
     "auto": (DEFAULT, (), (), ()),
     "cma": (DEFAULT, ("--transfer-backend", "cma"), (), ()),
+    "ucx": (DEFAULT, ("--transfer-backend", "ucx"), (), ()),
     "1 rank to 3 by head": (DEFAULT, (), (), ("--tp-size", "3", "--page-order", "head")),
     "4 ranks to 4 on 2 KV heads by head": (TWO, (), ("--tp-size", "4"),
                                            ("--tp-size", "4", "--page-order", "head")),
@@ -50,7 +51,7 @@ FLEETS = dict(matrix()) | {
     "short prompts stay at decode": (DEFAULT, (), (), ("--local-prefill-tokens", "64")),
 }
 # Those in `make test`: both backends, both chunk sizes, with and without the cache, all the ranks.
-FEW = ["auto", "1 rank to 3 by head",
+FEW = ["auto", "cma", "ucx", "1 rank to 3 by head",
        "default, ranks 1-1, tcp, chunks of 32, no cache",
        "default, ranks 3-1, shm, chunks of 32",
        "4 KV heads, ranks 2-1, tcp, chunks of 512",
@@ -157,8 +158,12 @@ def compare(got, expected, made):
 
 
 @pytest.mark.parametrize("name", FLEETS if COUNT else FEW)
-def test_same_bytes(fleet, models, expected_of, made, name):
+def test_same_bytes(baton, monkeypatch, fleet, models, expected_of, made, name):
     model, both, prefill, decode = FLEETS[name]
+    if name == "ucx":
+        monkeypatch.setenv("UCX_TLS", "tcp")  # it is for RDMA, and wants to be asked for less
+        if not os.path.exists(os.path.join(os.path.dirname(baton), "libbaton_ucx.so")):
+            pytest.skip("built without UCX")
     made, expected = made[model], expected_of(model)
     pair = fleet(*both, prefill=prefill, decode=decode, model=models[model])
     compare(all_at_once(lambda path, body: pair.ask(path, **body), made), expected, made)
