@@ -56,7 +56,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
                                          uint32_t count, struct ready_block *out)
 {
     const __m512i more = _mm512_set1_epi8((char)(LIFT - lift_of(format)));
-    for (uint32_t b = 0; b < count; b++, block += avx_block_bytes(format), out++) {
+    for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
         avx_prepare_scales(format, block, out);
         for (int g = 0; g < QUANT_GROUPS; g++) {
             __m512i quants = lifted_quants(format, block, g);
@@ -70,14 +70,9 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
 void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                     struct ready_block *out)
 {
-    switch (format) {
-    case PACKED_Q4_CENTRED: prepare_format(PACKED_Q4_CENTRED, blocks, count, out); return;
-    case PACKED_Q4_HALF: prepare_format(PACKED_Q4_HALF, blocks, count, out); return;
-    case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
-    case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
-    case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
-    }
+#define PREPARE(name) prepare_format(name, blocks, count, out)
+    PACKED_DISPATCH(format, PREPARE)
+#undef PREPARE
 }
 
 /* ---- a block of some rows ------------------------------------------------------------------- */
@@ -199,7 +194,7 @@ static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *
     __m512 sum[TILE_ROWS];
     for (uint32_t r = 0; r < rows; r++)
         sum[r] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < blocks; b++, weight += avx_block_bytes(format), group++) {
+    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), group++) {
         struct block block;
         for (int g = 0; g < QUANT_GROUPS; g++)
             block.quants[g] = lifted_quants(format, weight, g);
@@ -238,15 +233,7 @@ void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, ui
                             uint32_t rows, panel_sums *sums, bool add)
 {
     (void)group_stride;
-#define DIRECT_FORMAT(name) \
-    case name: direct_format(name, weight, blocks, activations, rows, sums, add); return;
-    switch (format) {
-        DIRECT_FORMAT(PACKED_Q4_CENTRED)
-        DIRECT_FORMAT(PACKED_Q4_HALF)
-        DIRECT_FORMAT(PACKED_Q4_FLOAT)
-        DIRECT_FORMAT(PACKED_Q8_HALF)
-        DIRECT_FORMAT(PACKED_Q8_FLOAT)
-    default: direct_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, rows, sums, add);
-    }
+#define DIRECT_FORMAT(name) direct_format(name, weight, blocks, activations, rows, sums, add)
+    PACKED_DISPATCH(format, DIRECT_FORMAT)
 #undef DIRECT_FORMAT
 }

@@ -10,18 +10,6 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-static ALWAYS_INLINE uint32_t avx_block_bytes(enum packed_format format)
-{
-    switch (format) {
-    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
-    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
-    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
-    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
-    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q6_half_blocks);
-    }
-}
-
 static ALWAYS_INLINE bool avx_has_nibbles(enum packed_format format)
 {
     return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
@@ -31,7 +19,7 @@ static ALWAYS_INLINE bool avx_has_nibbles(enum packed_format format)
 static ALWAYS_INLINE const uint8_t *avx_quants_at(enum packed_format format,
                                                   const uint8_t *block)
 {
-    return block + avx_block_bytes(format) - (avx_has_nibbles(format) ? 256 : 512);
+    return block + packed_block_bytes(format) - (avx_has_nibbles(format) ? 256 : 512);
 }
 
 #define AVX_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)

@@ -44,7 +44,7 @@ static ALWAYS_INLINE void store_twice(float *to, float32x4_t four)
 static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_t *block,
                                          uint32_t count, struct ready_block *out)
 {
-    for (uint32_t b = 0; b < count; b++, block += neon_block_bytes(format), out++) {
+    for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
         const uint8_t *quants = neon_quants(format, block);
         for (int c = 0; c < PANEL_VECTORS; c++) {
             store_twice(out->scale + 8 * c, neon_scale(format, block, 0, c));
@@ -64,14 +64,9 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
 void i8mm_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                   struct ready_block *out)
 {
-    switch (format) {
-    case PACKED_Q4_CENTRED: prepare_format(PACKED_Q4_CENTRED, blocks, count, out); return;
-    case PACKED_Q4_HALF: prepare_format(PACKED_Q4_HALF, blocks, count, out); return;
-    case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
-    case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
-    case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
-    }
+#define PREPARE(name) prepare_format(name, blocks, count, out)
+    PACKED_DISPATCH(format, PREPARE)
+#undef PREPARE
 }
 
 /* ---- 4 rows by 8 outputs of ready weights ----------------------------------------------------
@@ -240,9 +235,9 @@ static ALWAYS_INLINE void direct_minima(float32x4x2_t minimum, const struct quan
 static ALWAYS_INLINE void direct_prefetch(enum packed_format format, const uint8_t *block,
                                           uint32_t blocks, int c)
 {
-    const uint32_t lines = (neon_block_bytes(format) + 63) / 64;
+    const uint32_t lines = (packed_block_bytes(format) + 63) / 64;
     for (uint32_t line = (uint32_t)c; line < lines; line += PANEL_VECTORS)
-        __builtin_prefetch(block + blocks * neon_block_bytes(format) + 64 * line, 0, 0);
+        __builtin_prefetch(block + blocks * packed_block_bytes(format) + 64 * line, 0, 0);
 }
 
 /* Outputs 4c .. 4c+3. */
@@ -256,7 +251,7 @@ static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *
     float32x4_t sum[DIRECT_PAIRS][2];
     for (uint32_t p = 0; p < pairs; p++)
         sum[p][0] = sum[p][1] = vdupq_n_f32(0.0f);
-    for (uint32_t b = 0; b < blocks; b++, weight += neon_block_bytes(format), groups++) {
+    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), groups++) {
         const struct quant_group *of[2] = {groups, groups + group_stride};
         int8x16x2_t outputs[EIGHTS];
         direct_prefetch(format, weight, blocks, c);
@@ -303,20 +298,9 @@ static void direct_rows(enum packed_format format, const uint8_t *weight, uint32
                         const struct quant_group *groups, uint32_t group_stride, uint32_t rows,
                         panel_sums *sums, bool add)
 {
-#define DIRECT_FORMAT(name)                                                         \
-    case name:                                                                      \
-        direct_format(name, weight, blocks, groups, group_stride, rows, sums, add); \
-        return;
-    switch (format) {
-        DIRECT_FORMAT(PACKED_Q4_CENTRED)
-        DIRECT_FORMAT(PACKED_Q4_HALF)
-        DIRECT_FORMAT(PACKED_Q4_FLOAT)
-        DIRECT_FORMAT(PACKED_Q8_HALF)
-        DIRECT_FORMAT(PACKED_Q8_FLOAT)
-    default:
-        direct_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, groups, group_stride, rows, sums,
-                      add);
-    }
+#define DIRECT_FORMAT(name) \
+    direct_format(name, weight, blocks, groups, group_stride, rows, sums, add)
+    PACKED_DISPATCH(format, DIRECT_FORMAT)
 #undef DIRECT_FORMAT
 }
 

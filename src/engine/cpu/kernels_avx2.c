@@ -16,7 +16,7 @@
 static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_t *block,
                                          uint32_t count, struct ready_block *out)
 {
-    for (uint32_t b = 0; b < count; b++, block += avx_block_bytes(format), out++) {
+    for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
         avx_prepare_scales(format, block, out);
         for (int g = 0; g < 8; g++)
             for (int c = 0; c < 2; c++)
@@ -28,14 +28,9 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
 static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                     struct ready_block *out)
 {
-    switch (format) {
-    case PACKED_Q4_CENTRED: prepare_format(PACKED_Q4_CENTRED, blocks, count, out); return;
-    case PACKED_Q4_HALF: prepare_format(PACKED_Q4_HALF, blocks, count, out); return;
-    case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
-    case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
-    case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
-    }
+#define PREPARE(name) prepare_format(name, blocks, count, out)
+    PACKED_DISPATCH(format, PREPARE)
+#undef PREPARE
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
@@ -164,7 +159,7 @@ static ALWAYS_INLINE void row_format(enum packed_format format, const uint8_t *w
 {
     const int halves = block_kind_of(format) == BLOCK_HALVES ? 2 : 1;
     __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (uint32_t b = 0; b < blocks; b++, weight += avx_block_bytes(format), group++) {
+    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), group++) {
         for (int c = 0; c < 2; c++) {
             for (int half = 0; half < halves; half++) {
                 __m256i whole = row_groups(format, weight, c, group, row, half * 4,
@@ -185,16 +180,8 @@ static void multiply_row(enum packed_format format, const uint8_t *weight, uint3
                          const struct quant_group *activations, uint32_t row, float *sums,
                          bool add)
 {
-#define ROW_FORMAT(name) \
-    case name: row_format(name, weight, blocks, activations, row, sums, add); return;
-    switch (format) {
-        ROW_FORMAT(PACKED_Q4_CENTRED)
-        ROW_FORMAT(PACKED_Q4_HALF)
-        ROW_FORMAT(PACKED_Q4_FLOAT)
-        ROW_FORMAT(PACKED_Q8_HALF)
-        ROW_FORMAT(PACKED_Q8_FLOAT)
-    default: row_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
-    }
+#define ROW_FORMAT(name) row_format(name, weight, blocks, activations, row, sums, add)
+    PACKED_DISPATCH(format, ROW_FORMAT)
 #undef ROW_FORMAT
 }
 

@@ -15,7 +15,7 @@
 static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_t *block,
                                          uint32_t count, struct ready_block *out)
 {
-    for (uint32_t b = 0; b < count; b++, block += neon_block_bytes(format), out++) {
+    for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
         neon_prepare_scales(format, block, out);
         for (int g = 0; g < 8; g++)
             for (int c = 0; c < PANEL_VECTORS; c++)
@@ -27,14 +27,9 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
 static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                     struct ready_block *out)
 {
-    switch (format) {
-    case PACKED_Q4_CENTRED: prepare_format(PACKED_Q4_CENTRED, blocks, count, out); return;
-    case PACKED_Q4_HALF: prepare_format(PACKED_Q4_HALF, blocks, count, out); return;
-    case PACKED_Q4_FLOAT: prepare_format(PACKED_Q4_FLOAT, blocks, count, out); return;
-    case PACKED_Q8_HALF: prepare_format(PACKED_Q8_HALF, blocks, count, out); return;
-    case PACKED_Q8_FLOAT: prepare_format(PACKED_Q8_FLOAT, blocks, count, out); return;
-    default: prepare_format(PACKED_Q6_HALF_BLOCKS, blocks, count, out); return;
-    }
+#define PREPARE(name) prepare_format(name, blocks, count, out)
+    PACKED_DISPATCH(format, PREPARE)
+#undef PREPARE
 }
 
 /* ---- rows by 8 outputs ------------------------------------------------------------------------

@@ -85,18 +85,6 @@ static void prepare_block(enum packed_format format, const void *block, struct r
     }
 }
 
-static uint32_t packed_block_bytes(enum packed_format format)
-{
-    switch (format) {
-    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
-    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
-    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
-    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
-    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q6_half_blocks);
-    }
-}
-
 static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                     struct ready_block *out)
 {

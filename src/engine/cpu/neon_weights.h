@@ -18,18 +18,6 @@ static ALWAYS_INLINE float32x4_t neon_halves(const uint16_t *halves)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves)));
 }
 
-static ALWAYS_INLINE uint32_t neon_block_bytes(enum packed_format format)
-{
-    switch (format) {
-    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
-    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
-    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
-    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
-    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    default: return sizeof(struct packed_q6_half_blocks);
-    }
-}
-
 static ALWAYS_INLINE bool neon_has_nibbles(enum packed_format format)
 {
     return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
@@ -38,7 +26,7 @@ static ALWAYS_INLINE bool neon_has_nibbles(enum packed_format format)
 /* The quants are the last part of every block; those of six bits have their high ones before. */
 static ALWAYS_INLINE const uint8_t *neon_quants(enum packed_format format, const uint8_t *block)
 {
-    return block + neon_block_bytes(format) - (neon_has_nibbles(format) ? 256 : 512);
+    return block + packed_block_bytes(format) - (neon_has_nibbles(format) ? 256 : 512);
 }
 
 /* Vector c (outputs 4c .. 4c+3) of the block's scales. */
@@ -197,7 +185,7 @@ static ALWAYS_INLINE int8x16_t neon_inputs(const struct quant_group *group, uint
 #define NEON_AHEAD 2048
 static ALWAYS_INLINE void neon_prefetch(enum packed_format format, const uint8_t *block)
 {
-    for (uint32_t at = 0; at < neon_block_bytes(format); at += 64)
+    for (uint32_t at = 0; at < packed_block_bytes(format); at += 64)
         __builtin_prefetch(block + NEON_AHEAD + at, 0, 0);
 }
 
@@ -209,7 +197,7 @@ static ALWAYS_INLINE void neon_row_format(enum packed_format format, const uint8
     float32x4_t sum[PANEL_VECTORS];
     for (int c = 0; c < PANEL_VECTORS; c++)
         sum[c] = vdupq_n_f32(0.0f);
-    for (uint32_t b = 0; b < blocks; b++, weight += neon_block_bytes(format)) {
+    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format)) {
         const struct quant_group *group = &activations[b];
         neon_prefetch(format, weight);
         int8x16_t a0 = neon_inputs(group, row, 0), a1 = neon_inputs(group, row, 1);
@@ -230,17 +218,8 @@ static inline void neon_multiply_row(enum packed_format format, const uint8_t *w
                                      uint32_t blocks, const struct quant_group *activations,
                                      uint32_t row, float *sums, bool add)
 {
-#define NEON_FORMAT(name) \
-    case name: neon_row_format(name, weight, blocks, activations, row, sums, add); return;
-    switch (format) {
-        NEON_FORMAT(PACKED_Q4_CENTRED)
-        NEON_FORMAT(PACKED_Q4_HALF)
-        NEON_FORMAT(PACKED_Q4_FLOAT)
-        NEON_FORMAT(PACKED_Q8_HALF)
-        NEON_FORMAT(PACKED_Q8_FLOAT)
-    default:
-        neon_row_format(PACKED_Q6_HALF_BLOCKS, weight, blocks, activations, row, sums, add);
-    }
+#define NEON_FORMAT(name) neon_row_format(name, weight, blocks, activations, row, sums, add)
+    PACKED_DISPATCH(format, NEON_FORMAT)
 #undef NEON_FORMAT
 }
 

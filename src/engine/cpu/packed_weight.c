@@ -30,21 +30,6 @@ bool packed_is_quantised(enum packed_format format)
     return format > PACKED_BF16;
 }
 
-static uint32_t block_bytes(enum packed_format format)
-{
-    switch (format) {
-    case PACKED_F16:
-    case PACKED_BF16: return PANEL_OUTPUTS * sizeof(uint16_t);
-    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
-    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
-    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
-    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
-    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
-    case PACKED_Q6_HALF_BLOCKS: return sizeof(struct packed_q6_half_blocks);
-    default: return PANEL_OUTPUTS * sizeof(float);
-    }
-}
-
 int packed_weight_open(struct weight_arena *arena, const struct weight *source,
                        struct packed_weight *out, struct error err)
 {
@@ -54,7 +39,7 @@ int packed_weight_open(struct weight_arena *arena, const struct weight *source,
     weight.panels = (source->rows - 1) / PANEL_OUTPUTS + 1;
     weight.panel_blocks =
         packed_is_quantised(weight.format) ? source->columns / PACKED_BLOCK : source->columns;
-    weight.block_bytes = block_bytes(weight.format);
+    weight.block_bytes = packed_block_bytes(weight.format);
     weight.panel_bytes = (uint64_t)weight.panel_blocks * weight.block_bytes;
     uint64_t bytes;
     if (__builtin_mul_overflow(weight.panel_bytes, weight.panels, &bytes) ||

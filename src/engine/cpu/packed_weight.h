@@ -79,6 +79,33 @@ struct packed_q6_half_blocks {
     uint8_t quants[4][PANEL_OUTPUTS][4];
 };
 
+/* Of 16 outputs: a block of 32 inputs, or one input of a float type. */
+static inline uint32_t packed_block_bytes(enum packed_format format)
+{
+    switch (format) {
+    case PACKED_F16:
+    case PACKED_BF16: return PANEL_OUTPUTS * sizeof(uint16_t);
+    case PACKED_Q4_CENTRED: return sizeof(struct packed_q4_centred);
+    case PACKED_Q4_HALF: return sizeof(struct packed_q4_half);
+    case PACKED_Q4_FLOAT: return sizeof(struct packed_q4_float);
+    case PACKED_Q8_HALF: return sizeof(struct packed_q8_half);
+    case PACKED_Q8_FLOAT: return sizeof(struct packed_q8_float);
+    case PACKED_Q6_HALF_BLOCKS: return sizeof(struct packed_q6_half_blocks);
+    default: return PANEL_OUTPUTS * sizeof(float);
+    }
+}
+
+/* For functions whose format must be a constant: one for each, `what(format)` is a statement. */
+#define PACKED_DISPATCH(format, what)                       \
+    switch (format) {                                       \
+    case PACKED_Q4_CENTRED: what(PACKED_Q4_CENTRED); break; \
+    case PACKED_Q4_HALF: what(PACKED_Q4_HALF); break;       \
+    case PACKED_Q4_FLOAT: what(PACKED_Q4_FLOAT); break;     \
+    case PACKED_Q8_HALF: what(PACKED_Q8_HALF); break;       \
+    case PACKED_Q8_FLOAT: what(PACKED_Q8_FLOAT); break;     \
+    default: what(PACKED_Q6_HALF_BLOCKS);                   \
+    }
+
 struct packed_weight {
     enum packed_format format;
     uint32_t outputs, inputs;
