@@ -440,6 +440,8 @@ def test_prompt_is_too_long_for_one_side(fleet, right, small):
     reason = error_of(other.wait(), 400)  # it is the request's fault there, too
     told(f"told by {small}", began, other)
     assert "hand-over" in reason and "refused" in reason and "tokens" in reason
+    if other is decode:  # an answer may be out before it is counted
+        metric_is(pair.decode, "baton:handovers_total")
     serves(pair, right, greedy(30, 2))
 
 
