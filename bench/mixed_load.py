@@ -54,9 +54,9 @@ class Program:
 
 
 @contextlib.contextmanager
-def serve(options, chunk, *more):
+def serve(options, chunk):
     with Program(options.cores, options.baton, "serve", options.model, "--port", "0", "--threads", "2",
-                 "--chunked-prefill-size", str(chunk), *more) as worker:
+                 "--chunked-prefill-size", str(chunk)) as worker:
         yield worker.url
 
 
@@ -156,15 +156,12 @@ def options_read():
 
 def main():
     options = options_read()
-    first, last = options.chunks[0], options.chunks[-1]
     setups = {f"serve, chunks of {chunk}": (serve, chunk) for chunk in options.chunks}
-    setups[f"serve, chunks of {first}, of {last} beside streams"] = (
-        serve, first, "--chunk-beside-streams", str(last))
-    setups[f"prefill and decode, chunks of {first}"] = (disaggregated, first)
+    setups[f"prefill and decode, chunks of {options.chunks[0]}"] = (disaggregated, options.chunks[0])
     rows = {name: [] for name in setups}
     for _ in range(options.rounds):
-        for name, (start, *how) in setups.items():
-            with start(options, *how) as url:
+        for name, (start, chunk) in setups.items():
+            with start(options, chunk) as url:
                 rows[name].append(measure(options, url))
             print(f"{name}: p99 {COLUMNS['p99'](*rows[name][-1]):.1f} ms", file=sys.stderr, flush=True)
         table(rows)

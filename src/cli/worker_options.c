@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define POOL_TOKENS 32768u       /* unless the context is longer */
-#define DECODE_BESIDE_TOKENS 32u /* what a decode worker is for is the streams */
+#define POOL_TOKENS 32768u /* unless the context is longer */
 
 const char *worker_model_path(const struct worker_values *values,
                               const struct option_operands *operands, const char *command)
@@ -171,9 +170,6 @@ static int scheduler_make(const struct worker_values *values, enum worker_role r
         .max_running = values->max_running,
         .max_queued = values->max_queued ? values->max_queued : 4096,
         .chunk_tokens = values->chunk_tokens,
-        .beside_tokens = values->beside_tokens ? values->beside_tokens
-                         : role == ROLE_DECODE ? DECODE_BESIDE_TOKENS
-                                               : 0,
         .context_max = values->context_length,
         .conservativeness = (float)values->conservativeness,
         .prefix_cache = !values->no_cache,

@@ -13,7 +13,7 @@ struct worker_values {
     const char *model_path, *served_name, *chat_template, *weight_version, *kernels;
     uint32_t threads, tp_size;
     /* ---- the scheduler ---- */
-    uint32_t max_running, max_queued, chunk_tokens, beside_tokens, page_tokens, context_length;
+    uint32_t max_running, max_queued, chunk_tokens, page_tokens, context_length;
     uint64_t max_tokens, kv_memory;
     const char *kv_type, *page_order;
     double conservativeness, memory_share;
@@ -87,10 +87,6 @@ struct worker_values {
         WORKER_OPTION("chunked-prefill-size", OPTION_U32, chunk_tokens, .value = "N",          \
                       .initial = "512", .min = 1, .max = 65536,                                \
                       .help = "Prompt tokens in a step: longer prompts are cut"),              \
-        WORKER_OPTION("chunk-beside-streams", OPTION_U32, beside_tokens, .value = "N",         \
-                      .max = 65536,                                                            \
-                      .help = "The same for steps that generate too, so that streams wait "    \
-                              "less. Without it: 32 on a decode worker, elsewhere no fewer"),  \
         WORKER_OPTION("schedule-conservativeness", OPTION_REAL, conservativeness,              \
                       .value = "X", .initial = "1",                                            \
                       .help = "How much of what requests may generate is kept free for them"), \

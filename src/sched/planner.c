@@ -216,11 +216,8 @@ uint64_t planner_reserved(const struct planner *planner)
 
 static struct step_room room_at_first(const struct planner *planner)
 {
-    const struct planner_limits *limits = &planner->limits;
-    uint32_t tokens = limits->chunk_tokens;
-    if (planner->plan.decoding && limits->beside_tokens && limits->beside_tokens < tokens)
-        tokens = limits->beside_tokens;
-    return (struct step_room){tokens, limits->rows, planner_reserved(planner)};
+    return (struct step_room){planner->limits.chunk_tokens, planner->limits.rows,
+                              planner_reserved(planner)};
 }
 
 static uint32_t piece_length(const struct planner *planner,

@@ -22,8 +22,7 @@
 struct planner_limits {
     uint32_t max_running;
     uint32_t chunk_tokens;
-    uint32_t beside_tokens; /* of them in a step in which others generate; 0: all */
-    uint32_t rows;          /* of logits of prompts in a step */
+    uint32_t rows; /* of logits of prompts in a step */
     double conservativeness;
 };
 

@@ -71,7 +71,6 @@ static int open_parts(struct scheduler *scheduler, struct error err)
     const struct scheduler_options *options = &scheduler->options;
     const struct planner_limits limits = {.max_running = options->max_running,
                                           .chunk_tokens = options->chunk_tokens,
-                                          .beside_tokens = options->beside_tokens,
                                           .rows = SCHEDULER_LOGITS,
                                           .conservativeness =
                                               (double)options->conservativeness};

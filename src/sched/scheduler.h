@@ -47,7 +47,6 @@ struct scheduler_options {
     uint32_t max_running;   /* generations in a step */
     uint32_t max_queued;    /* submitted and not yet running; more are refused (ELIMIT) */
     uint32_t chunk_tokens;  /* prompt tokens in a step: chunked prefill */
-    uint32_t beside_tokens; /* the same while others generate; 0: as many */
     uint32_t context_max;   /* 0: what the model says */
     float conservativeness; /* of the new-token ratio: 1 */
     bool prefix_cache;      /* false: nothing is shared or kept */

@@ -240,8 +240,6 @@ static void admit_in_turn(struct plan_model *model, double ratio, uint32_t room,
 void plan_model_prompts(struct plan_model *model, double ratio)
 {
     uint32_t room = model->limits.chunk_tokens, decoding = model->piece_count;
-    if (decoding && model->limits.beside_tokens && model->limits.beside_tokens < room)
-        room = model->limits.beside_tokens;
     for (uint32_t i = 0; i < model->request_count; i++) {
         struct model_request *request = &model->requests[i];
         if (request->phase != MODEL_PREFILL)

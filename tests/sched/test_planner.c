@@ -168,8 +168,7 @@ static void test_logprobs_limit_the_piece(void **state)
 {
     (void)state;
     struct world world;
-    const struct planner_limits limits = {
-        .max_running = 4, .chunk_tokens = 512, .rows = 64, .conservativeness = 1};
+    const struct planner_limits limits = {4, 512, 64, 1};
     int32_t prompt[PROMPT_MAX] = {0};
     world_open(&world, 1, &limits, 100, 16, true);
     struct request *request = request_make(&world, prompt, 300, 5, 0);
@@ -288,7 +287,6 @@ static uint64_t run_against_model(uint64_t seed)
     const struct planner_limits limits = {
         .max_running = random_between(&random, 1, 12),
         .chunk_tokens = random_between(&random, 1, 200),
-        .beside_tokens = random_below(&random, 2) ? 0 : random_between(&random, 1, 200),
         .rows = 64,
         .conservativeness = random_below(&random, 2) ? 1 : 0.02,
     };
@@ -365,8 +363,6 @@ static void check_step(const struct world *world, const struct step_plan *plan)
     const struct planner *planner = &world->planner;
     uint32_t partly = 0;
     assert_true(plan->prefill_tokens <= planner->limits.chunk_tokens);
-    if (plan->decoding && planner->limits.beside_tokens)
-        assert_true(plan->prefill_tokens <= planner->limits.beside_tokens);
     assert_true(planner->active_count <= planner->limits.max_running);
     for (uint32_t i = 0; i < plan->count; i++)
         partly += plan->pieces[i].state->computed + plan->pieces[i].tokens <
@@ -440,8 +436,7 @@ static void test_large_request_is_not_passed_forever(void **state)
     (void)state;
     struct world *world = malloc(sizeof(*world));
     assert_non_null(world);
-    const struct planner_limits limits = {
-        .max_running = 8, .chunk_tokens = 512, .rows = 64, .conservativeness = 1};
+    const struct planner_limits limits = {8, 512, 64, 1};
     int32_t prompt[PROMPT_MAX] = {0};
     world_open(world, 1, &limits, 24, 16, false);
     request_make(world, prompt, 16, 40, 0);
@@ -476,8 +471,7 @@ static void test_equal_beginnings_wait_for_the_first(void **state)
     (void)state;
     struct world *world = malloc(sizeof(*world));
     assert_non_null(world);
-    const struct planner_limits limits = {
-        .max_running = 8, .chunk_tokens = 512, .rows = 64, .conservativeness = 1};
+    const struct planner_limits limits = {8, 512, 64, 1};
     int32_t prompt[PROMPT_MAX] = {0}, other[PROMPT_MAX];
     for (uint32_t i = 0; i < PROMPT_MAX; i++)
         other[i] = 5;
@@ -509,8 +503,7 @@ static void test_waiting_for_a_beginning_is_bounded(void **state)
     (void)state;
     struct world *world = malloc(sizeof(*world));
     assert_non_null(world);
-    const struct planner_limits limits = {
-        .max_running = 8, .chunk_tokens = 512, .rows = 64, .conservativeness = 1};
+    const struct planner_limits limits = {8, 512, 64, 1};
     int32_t prompt[PROMPT_MAX] = {0};
     world_open(world, 1, &limits, 100, 16, true);
     request_make(world, prompt, 40, 8, 0);
