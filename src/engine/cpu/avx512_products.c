@@ -28,8 +28,8 @@ static ALWAYS_INLINE int lift_of(enum packed_format format)
 static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint8_t *block,
                                            int g)
 {
-    const uint8_t *at = avx_quants_at(format, block);
-    if (!avx_has_nibbles(format)) {
+    const uint8_t *at = packed_quants(format, block);
+    if (!packed_has_nibbles(format)) {
         __m512i bytes = _mm512_loadu_si512(at + 64 * g);
         return lift_of(format) ? _mm512_xor_si512(bytes, _mm512_set1_epi8((char)LIFT)) : bytes;
     }
@@ -39,7 +39,7 @@ static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint
     __m512i quants = _mm512_and_si512(both, _mm512_set1_epi8(15));
     if (format != PACKED_Q6_HALF_BLOCKS)
         return quants;
-    __m512i high = _mm512_loadu_si512(at - AVX_HIGH_BYTES + 64 * (g / 4));
+    __m512i high = _mm512_loadu_si512(at - PACKED_HIGH_BYTES + 64 * (g / 4));
     high = g % 4 < 3 ? _mm512_slli_epi16(high, (unsigned)(4 - g % 4 * 2))
                      : _mm512_srli_epi16(high, 2);
     return _mm512_or_si512(quants, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
@@ -60,7 +60,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
         avx_prepare_scales(format, block, out);
         for (int g = 0; g < QUANT_GROUPS; g++) {
             __m512i quants = lifted_quants(format, block, g);
-            if (avx_has_nibbles(format) && lift_of(format))
+            if (packed_has_nibbles(format) && lift_of(format))
                 quants = _mm512_add_epi8(quants, more);
             _mm512_storeu_si512(out->quants + 64 * g, quants);
         }

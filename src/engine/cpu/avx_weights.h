@@ -10,20 +10,6 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-static ALWAYS_INLINE bool avx_has_nibbles(enum packed_format format)
-{
-    return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
-}
-
-/* The quants are the last part of every block; those of six bits have their high ones before. */
-static ALWAYS_INLINE const uint8_t *avx_quants_at(enum packed_format format,
-                                                  const uint8_t *block)
-{
-    return block + packed_block_bytes(format) - (avx_has_nibbles(format) ? 256 : 512);
-}
-
-#define AVX_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)
-
 static ALWAYS_INLINE __m256 avx_halves(const uint16_t *halves)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves));
@@ -55,8 +41,8 @@ static ALWAYS_INLINE __m256 avx_minimum(enum packed_format format, const uint8_t
 static ALWAYS_INLINE __m256i avx_quants(enum packed_format format, const uint8_t *block, int g,
                                         int c)
 {
-    const uint8_t *at = avx_quants_at(format, block) + 32 * c;
-    if (!avx_has_nibbles(format))
+    const uint8_t *at = packed_quants(format, block) + 32 * c;
+    if (!packed_has_nibbles(format))
         return _mm256_loadu_si256((const __m256i *)(const void *)(at + 64 * g));
     __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)(at + 64 * (g & 3)));
     if (g >= 4)
@@ -64,7 +50,7 @@ static ALWAYS_INLINE __m256i avx_quants(enum packed_format format, const uint8_t
     __m256i quants = _mm256_and_si256(both, _mm256_set1_epi8(15));
     if (format == PACKED_Q6_HALF_BLOCKS) {
         __m256i high = _mm256_loadu_si256(
-            (const __m256i *)(const void *)(at - AVX_HIGH_BYTES + 64 * (g / 4)));
+            (const __m256i *)(const void *)(at - PACKED_HIGH_BYTES + 64 * (g / 4)));
         high = g % 4 < 3 ? _mm256_slli_epi16(high, 4 - g % 4 * 2) : _mm256_srli_epi16(high, 2);
         quants = _mm256_or_si256(quants, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
         return _mm256_sub_epi8(quants, _mm256_set1_epi8(32));

@@ -45,7 +45,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
                                          uint32_t count, struct ready_block *out)
 {
     for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
-        const uint8_t *quants = neon_quants(format, block);
+        const uint8_t *quants = packed_quants(format, block);
         for (int c = 0; c < PANEL_VECTORS; c++) {
             store_twice(out->scale + 8 * c, neon_scale(format, block, 0, c));
             if (format == PACKED_Q6_HALF_BLOCKS)
@@ -256,7 +256,7 @@ static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *
         int8x16x2_t outputs[EIGHTS];
         direct_prefetch(format, weight, blocks, c);
         for (int e = 0; e < EIGHTS; e++)
-            outputs[e] = two_pairs(format, neon_quants(format, weight), e, c);
+            outputs[e] = two_pairs(format, packed_quants(format, weight), e, c);
         float32x4x2_t scale = twice(neon_scale(format, weight, 0, c));
         float32x4x2_t other = scale;
         if (kind == BLOCK_MINIMA)

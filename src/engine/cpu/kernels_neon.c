@@ -20,7 +20,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
         for (int g = 0; g < 8; g++)
             for (int c = 0; c < PANEL_VECTORS; c++)
                 vst1q_s8(out->quants + 64 * g + 16 * c,
-                         neon_quant_vector(format, neon_quants(format, block), g, c));
+                         neon_quant_vector(format, packed_quants(format, block), g, c));
     }
 }
 

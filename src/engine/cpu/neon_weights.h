@@ -18,17 +18,6 @@ static ALWAYS_INLINE float32x4_t neon_halves(const uint16_t *halves)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves)));
 }
 
-static ALWAYS_INLINE bool neon_has_nibbles(enum packed_format format)
-{
-    return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
-}
-
-/* The quants are the last part of every block; those of six bits have their high ones before. */
-static ALWAYS_INLINE const uint8_t *neon_quants(enum packed_format format, const uint8_t *block)
-{
-    return block + packed_block_bytes(format) - (neon_has_nibbles(format) ? 256 : 512);
-}
-
 /* Vector c (outputs 4c .. 4c+3) of the block's scales. */
 static ALWAYS_INLINE float32x4_t neon_scale(enum packed_format format, const uint8_t *block,
                                             int half, int c)
@@ -54,18 +43,16 @@ static ALWAYS_INLINE float32x4_t neon_minimum(enum packed_format format, const u
     return vld1q_f32((const float *)(const void *)block + PANEL_OUTPUTS + 4 * c);
 }
 
-#define NEON_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)
-
 /* Outputs 4c .. 4c+3, inputs of group g (0..7). */
 static ALWAYS_INLINE int8x16_t neon_quant_vector(enum packed_format format,
                                                  const uint8_t *quants, int g, int c)
 {
-    if (!neon_has_nibbles(format))
+    if (!packed_has_nibbles(format))
         return vreinterpretq_s8_u8(vld1q_u8(quants + 64 * g + 16 * c));
     uint8x16_t both = vld1q_u8(quants + 64 * (g & 3) + 16 * c);
     uint8x16_t one = g < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
     if (format == PACKED_Q6_HALF_BLOCKS) {
-        uint8x16_t high = vld1q_u8(quants - NEON_HIGH_BYTES + 64 * (g / 4) + 16 * c);
+        uint8x16_t high = vld1q_u8(quants - PACKED_HIGH_BYTES + 64 * (g / 4) + 16 * c);
         high = vandq_u8(vshlq_u8(high, vdupq_n_s8((int8_t)(4 - g % 4 * 2))), vdupq_n_u8(0x30));
         return vsubq_s8(vreinterpretq_s8_u8(vorrq_u8(one, high)), vdupq_n_s8(32));
     }
@@ -150,7 +137,7 @@ static ALWAYS_INLINE void neon_row_block(enum packed_format format, const uint8_
                                          float row_scale, float row_sum,
                                          float32x4_t sum[PANEL_VECTORS])
 {
-    const uint8_t *quants = neon_quants(format, block);
+    const uint8_t *quants = packed_quants(format, block);
     int32x4_t whole[PANEL_VECTORS];
     neon_start(whole, start);
     if (format == PACKED_Q6_HALF_BLOCKS) {
@@ -159,7 +146,7 @@ static ALWAYS_INLINE void neon_row_block(enum packed_format format, const uint8_
         neon_start(whole, start);
         neon_six_bits(whole, quants, 1, a1);
         neon_add_block(format, block, 1, whole, row_scale, sum);
-    } else if (neon_has_nibbles(format)) {
+    } else if (packed_has_nibbles(format)) {
         neon_nibbles(whole, quants, a0, a1);
         neon_add_block(format, block, 0, whole, row_scale, sum);
     } else {

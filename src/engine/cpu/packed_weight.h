@@ -95,6 +95,19 @@ static inline uint32_t packed_block_bytes(enum packed_format format)
     }
 }
 
+/* The quants are the last part of every quantised block; those of six bits have their high ones before. */
+#define PACKED_HIGH_BYTES sizeof(((struct packed_q6_half_blocks *)0)->high)
+
+static inline bool packed_has_nibbles(enum packed_format format)
+{
+    return format != PACKED_Q8_HALF && format != PACKED_Q8_FLOAT;
+}
+
+static inline const uint8_t *packed_quants(enum packed_format format, const uint8_t *block)
+{
+    return block + packed_block_bytes(format) - (packed_has_nibbles(format) ? 256 : 512);
+}
+
 /* For functions whose format must be a constant: one for each, `what(format)` is a statement. */
 #define PACKED_DISPATCH(format, what)                       \
     switch (format) {                                       \
