@@ -73,11 +73,10 @@ static void lane_lose(struct verbs_rail *rail, struct lane *lane)
     verbs_host->lane_post(lane); /* one that is cancelled can stop now */
 }
 
-/* Something was posted, or something came back. */
-static void rail_moved(struct verbs_rail *rail)
+/* A completion came, or the first is awaited: from now on it is quiet, if any is under way. */
+static void rail_quiet(struct verbs_rail *rail)
 {
     uint64_t now = rail->batch_count ? verbs_host->clock_now_ns() : 0;
-    atomic_store_explicit(&rail->load, rail->bytes_in_flight, memory_order_relaxed);
     atomic_store_explicit(&rail->quiet_ns, now, memory_order_relaxed);
 }
 
@@ -111,7 +110,8 @@ void verbs_queue_fail(struct verbs_rail *rail)
     }
     rail->requests_in_flight = 0;
     rail->bytes_in_flight = 0;
-    rail_moved(rail);
+    atomic_store_explicit(&rail->load, 0, memory_order_relaxed);
+    rail_quiet(rail);
 }
 
 void verbs_waiting_fail(struct verbs_rail *rail)
@@ -148,10 +148,9 @@ static void batch_push(struct verbs_rail *rail, struct lane *lane, uint32_t requ
     rail->batches[at] = (struct verbs_batch){lane, requests, bytes};
     rail->requests_in_flight += requests;
     rail->bytes_in_flight += bytes;
+    atomic_store_explicit(&rail->load, rail->bytes_in_flight, memory_order_relaxed);
     if (rail->batch_count == 1)
-        rail_moved(rail);
-    else
-        atomic_store_explicit(&rail->load, rail->bytes_in_flight, memory_order_relaxed);
+        rail_quiet(rail);
 }
 
 static void chain_post(struct verbs_rail *rail)
@@ -320,7 +319,8 @@ static void batch_complete(struct verbs_rail *rail)
     rail->batch_count--;
     rail->requests_in_flight -= batch.requests;
     rail->bytes_in_flight -= batch.bytes;
-    rail_moved(rail);
+    atomic_store_explicit(&rail->load, rail->bytes_in_flight, memory_order_relaxed);
+    rail_quiet(rail);
     if (!batch.lane) {
         rail->up = true;
         verbs_rail_tell(rail, VERBS_NEWS_PROBED);
