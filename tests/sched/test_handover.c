@@ -109,23 +109,30 @@ static void room_end(struct group_room *room)
     group_room_close(room);
 }
 
+/* Prefill opens a room, and the ticket is submitted with it. */
+static struct group_room *room_begin(struct pair *pair, struct ticket *ticket)
+{
+    char text[256] = "";
+    struct group_room *room;
+    struct handover *handover = &ticket->generation.handover;
+    *handover = (struct handover){.kind = HANDOVER_RECEIVE, .room = 1000 + pair->rooms++};
+    memcpy(handover->bootstrap, pair->address, sizeof(pair->address));
+    if (group_room_open_sender(&pair->group, handover->room, pair->address, 0, false, &room,
+                               ERROR_BUFFER(text)))
+        fail_msg("%s", text);
+    ticket_submit(ticket);
+    return room;
+}
+
 /* Hands a part of the ticket's prompt over and waits for the answer. */
 static void hand_over(struct pair *pair, struct ticket *ticket, struct part part)
 {
-    char text[256] = "";
     int32_t pages[PAGES], other[PROMPT];
-    struct group_room *room;
     uint32_t count = ticket->generation.prompt_count;
-    uint64_t id = 1000 + pair->rooms++;
     for (uint32_t i = 0; i < count; i++)
         other[i] = ticket->prompt[count - 1 - i];
     prefill_compute(pair, part.wrong ? other : ticket->prompt, count, pages);
-    if (group_room_open_sender(&pair->group, id, pair->address, 0, false, &room,
-                               ERROR_BUFFER(text)))
-        fail_msg("%s", text);
-    ticket->generation.handover = (struct handover){.kind = HANDOVER_RECEIVE, .room = id};
-    memcpy(ticket->generation.handover.bootstrap, pair->address, sizeof(pair->address));
-    ticket_submit(ticket);
+    struct group_room *room = room_begin(pair, ticket);
     while (group_room_state(room) == BATON_BOOTSTRAPPING)
         usleep(500);
     int32_t note = part.token ? rank_group_take_note(&pair->group) : -1;
@@ -253,8 +260,6 @@ static void test_room_opens_during_a_step(void **state)
 {
     (void)state;
     struct pair pair;
-    struct group_room *room;
-    char text[256] = "";
     pair_open(&pair, 1, 1);
     struct ticket *busy = ticket_random(&pair.decode, 5, 20), *late = prompt_of(&pair, 6);
     busy->generation.ignore_eos = true;
@@ -263,12 +268,7 @@ static void test_room_opens_during_a_step(void **state)
     ticket_wait_tokens(busy, 1);
     pthread_mutex_lock(&busy->lock);
     usleep(50000); /* it has a token to deliver by now */
-    if (group_room_open_sender(&pair.group, 7, pair.address, 0, false, &room,
-                               ERROR_BUFFER(text)))
-        fail_msg("%s", text);
-    late->generation.handover = (struct handover){.kind = HANDOVER_RECEIVE, .room = 7};
-    memcpy(late->generation.handover.bootstrap, pair.address, sizeof(pair.address));
-    ticket_submit(late);
+    struct group_room *room = room_begin(&pair, late);
     baton_counters counters = {.struct_size = sizeof(counters)};
     for (int i = 0; i < 9000 && !counters.links_up; i++) {
         usleep(1000);
