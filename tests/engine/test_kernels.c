@@ -113,6 +113,38 @@ static void test_quantise(void **state)
     }
 }
 
+/* All rows of a group at once, and with the halves of the blocks apart: the same as each alone. */
+static void test_quantise_rows(void **state)
+{
+    (void)state;
+    struct random_stream random = {12};
+    static float x[GROUP_ROWS][BLOCKS * PACKED_BLOCK], halves[2][GROUP_ROWS][PACKED_BLOCK / 2];
+    struct quant_group expected[BLOCKS], found[BLOCKS];
+    fill(&random, x[0], GROUP_ROWS * BLOCKS * PACKED_BLOCK, 5.0f);
+    memset(x[1], 0, sizeof(x[1]));
+    for (uint32_t i = 0; i < PACKED_BLOCK; i++) {
+        x[2][i] = i == 20 ? -1000.0f : x[2][i];
+        x[3][i] *= 1e-35f;
+    }
+    memset(expected, 0, sizeof(expected));
+    for (uint32_t r = 0; r < GROUP_ROWS; r++) {
+        reference->quantise(x[r], BLOCKS, expected, r);
+        memcpy(halves[0][r], x[r], sizeof(halves[0][r]));
+        memcpy(halves[1][r], x[r] + PACKED_BLOCK / 2, sizeof(halves[1][r]));
+    }
+    for (uint32_t t = 0; t < table_count; t++) {
+        if (!tables[t]->quantise_rows)
+            continue;
+        memset(found, 0, sizeof(found));
+        tables[t]->quantise_rows(x[0], x[0] + PACKED_BLOCK / 2, BLOCKS * PACKED_BLOCK, BLOCKS,
+                                 found);
+        assert_memory_equal(found, expected, sizeof(found));
+        memset(found, 0, sizeof(found));
+        tables[t]->quantise_rows(halves[0][0], halves[1][0], PACKED_BLOCK / 2, 1, found);
+        assert_memory_equal(found, expected, sizeof(found[0]));
+    }
+}
+
 static void test_silu_multiply(void **state)
 {
     (void)state;
@@ -605,6 +637,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_quantise),
+        cmocka_unit_test(test_quantise_rows),
         cmocka_unit_test(test_silu_multiply),
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_halves_as_floats),

@@ -239,9 +239,11 @@ static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *
             for (uint32_t d = 0; d < dim; d++)
                 to[i * dim + d] = state->weighted[d] * inverse;
         }
-        if (width % PACKED_BLOCK == 0)
-            cpu_activations_set(cpu, out, row, column, column + width, to);
     }
+    if (width % PACKED_BLOCK == 0)
+        cpu_activations_set_rows(cpu, out, task->row, task->count, column, column + width,
+                                 out->values + (uint64_t)task->row * out->columns + column,
+                                 out->columns);
 }
 
 static void set_queries(const struct cpu_scratch *scratch, const struct device_heads *heads,
@@ -393,7 +395,6 @@ void cpu_attend(struct device *device, struct seat seat, const struct device_row
         return;
     device->ops->sync(device, seat);
     struct span share = span_of(rows->count, seat.index, seat.members);
-    for (uint32_t r = share.begin; r < share.end; r++)
-        cpu_activations_set(cpu, out, r, 0, out->columns,
-                            out->values + (uint64_t)r * out->columns);
+    cpu_activations_set_rows(cpu, out, share.begin, share.end - share.begin, 0, out->columns,
+                             out->values + (uint64_t)share.begin * out->columns, out->columns);
 }

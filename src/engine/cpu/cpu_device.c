@@ -120,12 +120,26 @@ void cpu_activations_set(const struct cpu_device *device, struct device_activati
         if (out != values)
             memcpy(out, values, (end - begin) * sizeof(float));
     }
-    if (to->groups) {
-        struct quant_group *group =
-            to->groups + (uint64_t)(row / GROUP_ROWS) * (to->columns / PACKED_BLOCK) +
-            begin / PACKED_BLOCK;
-        device->kernels->quantise(values, (end - begin) / PACKED_BLOCK, group,
-                                  row % GROUP_ROWS);
+    if (to->groups)
+        device->kernels->quantise(values, (end - begin) / PACKED_BLOCK,
+                                  cpu_group_of(to, row, begin), row % GROUP_ROWS);
+}
+
+void cpu_activations_set_rows(const struct cpu_device *device, struct device_activations *to,
+                              uint32_t row, uint32_t count, uint32_t begin, uint32_t end,
+                              const float *values, uint32_t stride)
+{
+    bool together = cpu_sets_groups(device, to);
+    for (uint32_t r = 0, some; r < count; r += some) {
+        const float *from = values + (uint64_t)r * stride;
+        some = together && (row + r) % GROUP_ROWS == 0 && count - r >= GROUP_ROWS ? GROUP_ROWS
+                                                                                  : 1;
+        if (some == 1)
+            cpu_activations_set(device, to, row + r, begin, end, from);
+        else
+            device->kernels->quantise_rows(from, from + PACKED_BLOCK / 2, stride,
+                                           (end - begin) / PACKED_BLOCK,
+                                           cpu_group_of(to, row + r, begin));
     }
 }
 
@@ -169,12 +183,17 @@ static void cpu_normalise(struct device *device, struct seat seat, const float *
                           float epsilon, struct device_activations *out)
 {
     struct cpu_device *cpu = cpu_device_of(device);
-    float *row = cpu_scratch_of(cpu, seat)->row;
+    float *some = cpu_scratch_of(cpu, seat)->rows;
     struct span share = rows_of(seat, rows);
-    for (uint32_t r = share.begin; r < share.end; r++) {
-        uint64_t from = selected ? selected[r] : r;
-        cpu->kernels->norm(x + from * out->columns, weight, epsilon, out->columns, row);
-        cpu_activations_set(cpu, out, r, 0, out->columns, row);
+    for (uint32_t r = share.begin, count; r < share.end; r += count) {
+        count = GROUP_ROWS - r % GROUP_ROWS;
+        count = count < share.end - r ? count : share.end - r;
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t from = selected ? selected[r + i] : r + i;
+            cpu->kernels->norm(x + from * out->columns, weight, epsilon, out->columns,
+                               some + (uint64_t)i * out->columns);
+        }
+        cpu_activations_set_rows(cpu, out, r, count, 0, out->columns, some, out->columns);
     }
 }
 
@@ -211,7 +230,7 @@ static void cpu_close(struct device *device)
         free(cpu->scratch[i].state_of);
         free(cpu->scratch[i].tile_states);
         free(cpu->scratch[i].weighted);
-        free(cpu->scratch[i].row);
+        free(cpu->scratch[i].rows);
     }
     for (uint32_t i = 0; cpu->tiles && i < cpu->rank_count; i++) {
         free(cpu->tiles[i].states);
@@ -267,12 +286,12 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->state_of = memory_zeroed(queries * sizeof(*scratch->state_of));
     scratch->tile_states = memory_zeroed(queries * sizeof(*scratch->tile_states));
     scratch->weighted = memory_zeroed(queries * config->head_dim * sizeof(float));
-    scratch->row = memory_zeroed(widest * sizeof(float));
+    scratch->rows = memory_zeroed(GROUP_ROWS * widest * sizeof(float));
     for (uint64_t i = 0; scratch->states && scratch->state_of && i < queries; i++)
         scratch->state_of[i] = &scratch->states[i];
     return scratch->ready && scratch->sums && scratch->tile && scratch->places &&
            scratch->queries && scratch->states && scratch->state_of && scratch->tile_states &&
-           scratch->weighted && scratch->row;
+           scratch->weighted && scratch->rows;
 }
 
 /* Only a crew of several divides the tiles of a row. The memory is not touched before it is used. */

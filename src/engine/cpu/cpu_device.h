@@ -34,7 +34,7 @@ struct cpu_scratch {
     struct attention_state *states, **state_of; /* and their states */
     struct attention_state **tile_states;       /* of the queries of a KV head, in cpu_tiles */
     float *weighted;                            /* of the states */
-    float *row;                                 /* the widest row */
+    float *rows;                                /* a group of the widest */
 };
 
 /* The tiles of one row, for a crew that divides them: [tile][query head of the rank]. */
@@ -77,6 +77,25 @@ static inline struct cpu_scratch *cpu_scratch_of(struct cpu_device *device, stru
  * begin a multiple of 32, end one too or the last. */
 void cpu_activations_set(const struct cpu_device *device, struct device_activations *to,
                          uint32_t row, uint32_t begin, uint32_t end, const float *values);
+
+/* `count` rows of them, `stride` apart. */
+void cpu_activations_set_rows(const struct cpu_device *device, struct device_activations *to,
+                              uint32_t row, uint32_t count, uint32_t begin, uint32_t end,
+                              const float *values, uint32_t stride);
+
+/* Whether a whole group of rows can be set by the table's quantise_rows. */
+static inline bool cpu_sets_groups(const struct cpu_device *device,
+                                   const struct device_activations *to)
+{
+    return device->kernels->quantise_rows && to->groups && !to->values_wanted;
+}
+
+static inline struct quant_group *cpu_group_of(const struct device_activations *activations,
+                                               uint32_t row, uint32_t column)
+{
+    uint64_t blocks = activations->columns / PACKED_BLOCK;
+    return activations->groups + row / GROUP_ROWS * blocks + column / PACKED_BLOCK;
+}
 
 void cpu_project(struct device *device, struct seat seat, const struct device_activations *in,
                  uint32_t rows, const struct device_projection *projections, uint32_t count);

@@ -102,6 +102,11 @@ struct cpu_kernels {
     /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. */
     void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row);
 
+    /* All rows of a group, `stride` apart; the second 16 inputs of each block may be elsewhere than
+     * behind the first. NULL: a row at a time. */
+    void (*quantise_rows)(const float *first, const float *second, uint32_t stride,
+                          uint32_t blocks, struct quant_group *group);
+
     /* gate = gate / (1 + exp(-gate)) * up */
     void (*silu_multiply)(float *gate, const float *up, uint32_t count);
 

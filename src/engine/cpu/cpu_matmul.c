@@ -45,8 +45,7 @@ static void multiply_quantised(struct cpu_device *cpu, const struct panel_work *
     enum packed_format format = work->weight->format;
     uint32_t stride = work->in->columns / PACKED_BLOCK, first = begin / PACKED_BLOCK;
     uint32_t blocks = (end - begin) / PACKED_BLOCK;
-    const struct quant_group *groups =
-        work->in->groups + (uint64_t)(row / GROUP_ROWS) * stride + first;
+    const struct quant_group *groups = cpu_group_of(work->in, row, begin);
     if (work->rows > cpu->kernels->direct_rows)
         cpu->kernels->multiply(block_kind_of(format), work->ready + first, blocks, groups,
                                stride, count, sums, add);
@@ -97,7 +96,7 @@ static void panel_store(float *to, const float *sums, uint32_t width)
         memcpy(to, sums, width * sizeof(float));
 }
 
-static void panel_add(float *to, const float *sums, uint32_t width)
+static void panel_add(float *restrict to, const float *restrict sums, uint32_t width)
 {
     if (width == PANEL_OUTPUTS)
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
@@ -161,7 +160,11 @@ static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels
     for (uint32_t i = 0; i < panels; i++)
         cpu->kernels->silu_multiply(sums[i * MATMUL_ROWS], sums[(2 + i) * MATMUL_ROWS],
                                     count * PANEL_OUTPUTS);
-    for (uint32_t r = 0; r < count; r++) {
+    uint32_t r = 0;
+    for (; panels == 2 && r + GROUP_ROWS <= count && cpu_sets_groups(cpu, out); r += GROUP_ROWS)
+        cpu->kernels->quantise_rows(sums[r], sums[MATMUL_ROWS + r], PANEL_OUTPUTS, 1,
+                                    cpu_group_of(out, row + r, column));
+    for (; r < count; r++) {
         float both[GATED_OUTPUTS] = {0};
         for (uint32_t i = 0; i < panels; i++)
             memcpy(both + i * PANEL_OUTPUTS, sums[i * MATMUL_ROWS + r], sizeof(*sums));

@@ -14,6 +14,7 @@ const struct cpu_kernels cpu_kernels_amx = {
     .name = "amx",
     .norm = norm,
     .quantise = quantise,
+    .quantise_rows = quantise_rows,
     .silu_multiply = silu_multiply,
     .prepare = avx512_prepare,
     .multiply = amx_multiply,

@@ -12,6 +12,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .name = "avx512",
     .norm = norm,
     .quantise = quantise,
+    .quantise_rows = quantise_rows,
     .silu_multiply = silu_multiply,
     .prepare = avx512_prepare,
     .multiply = avx512_multiply,

@@ -4,6 +4,7 @@
 #ifndef BATON_ENGINE_LANES_AVX512_H
 #define BATON_ENGINE_LANES_AVX512_H
 
+#include "cpu_kernels.h"
 #include "eight_avx.h"
 #include "number.h"
 
@@ -56,6 +57,14 @@ static inline lanes lanes_fma_scalar(lanes a, float b, lanes c)
     return _mm512_fmadd_ps(a, _mm512_set1_ps(b), c);
 }
 
+/* In a register now: gcc would load it again for every use, and loads are what is short. */
+#define lanes_hold lanes_hold
+static inline lanes lanes_hold(lanes a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
+
 static inline lanes lanes_larger(lanes a, lanes b)
 {
     return _mm512_max_ps(a, b);
@@ -99,6 +108,97 @@ static inline void lanes_round_block(const float *x, float inverse, int8_t *to, 
     sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
     sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
 }
+
+/* ---- sixteen rows of a block ----------------------------------------------------------------
+ * The same as quantise() of each, but a lane is a row wherever there is one number for a row. */
+
+/* Lane r of the result is the largest lane of a[r]. */
+static inline lanes lanes_largest_of_each(const lanes a[16])
+{
+    lanes b[8], c[4], d[2];
+    for (int i = 0; i < 8; i++)
+        b[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) { /* rows 4i .. 4i+3 in each quarter */
+        __m512d even = _mm512_castps_pd(b[2 * i]), odd = _mm512_castps_pd(b[2 * i + 1]);
+        c[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+    }
+    for (int i = 0; i < 2; i++)
+        d[i] = _mm512_max_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+    return _mm512_max_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88),
+                         _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
+}
+
+/* Two rows of 32 numbers become bytes, row after row. */
+static inline __m512i lanes_round_two(const float *first, const float *second, uint32_t stride,
+                                      const float inverse[2])
+{
+    const __m512i in_order =
+        _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    __m512i words[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        lanes by = _mm512_set1_ps(inverse[r]);
+        words[r] = _mm512_packs_epi32(
+            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(first + r * stride), by)),
+            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(second + r * stride), by)));
+    }
+    return _mm512_permutexvar_epi32(in_order, _mm512_packs_epi16(words[0], words[1]));
+}
+
+/* Of pairs of rows as bytes: lane r of sums[h] is the sum of row r's half h. */
+static inline void lanes_sum_bytes(const __m512i pairs[8], __m512i sums[2])
+{
+    /* Row 2k + j, half h is in lane 4 (2j + h) + k % 4 of the first or the second vector. */
+    const __m512i halves =
+        _mm512_set_epi32(27, 19, 26, 18, 25, 17, 24, 16, 11, 3, 10, 2, 9, 1, 8, 0);
+    __m512i a[8], b[4], c[2];
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), pairs[i]);
+    for (int i = 0; i < 4; i++)
+        b[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]),
+                                _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 2; i++)
+        c[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(b[2 * i], b[2 * i + 1]),
+                                _mm512_unpackhi_epi64(b[2 * i], b[2 * i + 1]));
+    for (int h = 0; h < 2; h++)
+        sums[h] = _mm512_permutex2var_epi32(
+            c[0], _mm512_add_epi32(halves, _mm512_set1_epi32(4 * h)), c[1]);
+}
+
+static void quantise_rows(const float *first, const float *second, uint32_t stride,
+                          uint32_t blocks, struct quant_group *group)
+{
+    for (uint32_t b = 0; b < blocks; b++, group++) {
+        const float *low = first + b * PACKED_BLOCK, *high = second + b * PACKED_BLOCK;
+        lanes largest[GROUP_ROWS];
+        __m512i pairs[GROUP_ROWS / 2], sums[2];
+        _Alignas(64) float inverse[GROUP_ROWS];
+        for (uint32_t r = 0; r < GROUP_ROWS; r++)
+            largest[r] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(low + r * stride)),
+                                       _mm512_abs_ps(_mm512_loadu_ps(high + r * stride)));
+        lanes most = lanes_largest_of_each(largest), most_quant = _mm512_set1_ps(127.0f);
+        lanes scale = _mm512_div_ps(most, most_quant);
+        __mmask16 some = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
+        _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most_quant, most));
+        for (uint32_t r = 0; r < GROUP_ROWS; r += 2) {
+            pairs[r / 2] =
+                lanes_round_two(low + r * stride, high + r * stride, stride, inverse + r);
+            _mm512_storeu_si512(group->quants + quant_index(r, 0), pairs[r / 2]);
+        }
+        lanes_sum_bytes(pairs, sums);
+        _mm512_storeu_ps(group->scale, scale);
+        _mm512_storeu_ps(
+            group->scaled_sum,
+            _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_add_epi32(sums[0], sums[1]))));
+        for (int h = 0; h < 2; h++)
+            _mm256_storeu_si256((__m256i *)(void *)group->quant_sums[h],
+                                _mm512_cvtepi32_epi16(sums[h]));
+    }
+}
+
+/* ---- halves --------------------------------------------------------------------------------- */
 
 static inline lanes lanes_load_half(const uint16_t *from)
 {
