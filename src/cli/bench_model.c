@@ -83,6 +83,8 @@ int bench_model_open(const struct bench_model_options *options, struct bench_mod
     struct bench_model model = {0};
     int rc = open_engine(options, &model, err);
     if (!rc)
+        rc = sampler_open(engine_config(model.engine)->vocab_size, &model.sampler, err);
+    if (!rc)
         rc = open_pool(options, &model, err);
     if (rc) {
         bench_model_close(&model);
@@ -95,6 +97,7 @@ int bench_model_open(const struct bench_model_options *options, struct bench_mod
 void bench_model_close(struct bench_model *model)
 {
     engine_close(model->engine);
+    sampler_close(model->sampler);
     free(model->pool);
     free(model->pages);
     free(model->logits);
@@ -115,10 +118,10 @@ struct engine_sequence bench_model_sequence(const struct bench_model *model, uin
 
 int32_t bench_model_best(const struct bench_model *model, uint32_t row)
 {
-    uint32_t count = engine_config(model->engine)->vocab_size, best = 0;
-    const float *logits = model->logits + (uint64_t)row * count;
-    for (uint32_t i = 1; i < count; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (int32_t)best;
+    const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+    uint64_t count = engine_config(model->engine)->vocab_size;
+    const struct sampler_row of = {.logits = model->logits + row * count, .sampling = &greedy};
+    struct token_choice choice = {0};
+    sampler_pick(model->sampler, &of, &choice, ERROR_NONE); /* not a number: token 0 */
+    return choice.token;
 }

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "engine/engine.h"
+#include "engine/sampler.h"
 
 #define BENCH_MODEL_PAGE_TOKENS 16
 
@@ -21,6 +22,7 @@ struct bench_model_options {
 
 struct bench_model {
     struct engine *engine;
+    struct sampler *sampler;
     uint64_t file_bytes; /* of the weights, as they are in the file */
     uint64_t pool_bytes;
     void *pool;
@@ -42,7 +44,7 @@ struct engine_sequence bench_model_sequence(const struct bench_model *model, uin
                                             const int32_t *tokens, uint32_t count,
                                             uint32_t position, uint32_t logits_count);
 
-/* The token with the largest logit; the first of equals. */
+/* The likeliest token of a row of logits, as a worker finds it. */
 int32_t bench_model_best(const struct bench_model *model, uint32_t row);
 
 #endif
