@@ -132,8 +132,8 @@ void cpu_activations_set_rows(const struct cpu_device *device, struct device_act
     bool together = cpu_sets_groups(device, to);
     for (uint32_t r = 0, some; r < count; r += some) {
         const float *from = values + (uint64_t)r * stride;
-        some = together && (row + r) % GROUP_ROWS == 0 && count - r >= GROUP_ROWS ? GROUP_ROWS
-                                                                                  : 1;
+        some =
+            together && (row + r) % GROUP_ROWS == 0 && count - r >= GROUP_ROWS ? GROUP_ROWS : 1;
         if (some == 1)
             cpu_activations_set(device, to, row + r, begin, end, from);
         else
