@@ -2,7 +2,8 @@
 /* The same tokens, always: the logits of a sequence have the same bits whatever else is in the step,
  * however the prompt is cut, whether its beginning was computed in another sequence, whatever the
  * pages, the threads, the ranks and the kernels are. Each test computes the logits the plain way
- * (alone, at once, one thread, portable kernels) and then in another. */
+ * (alone, at once, one thread, portable kernels) and then in another. Kernels with fine quants have
+ * portable ones of their own. */
 #include "engine/cpu/cpu_kernels.h"
 #include "random_weights.h"
 #include "tiny_model.h"
@@ -29,7 +30,7 @@ struct plain {
 /* ---- the plain way -------------------------------------------------------------------------- */
 
 static void plain_make(struct plain *plain, const struct model_config *config,
-                       enum tensor_type type)
+                       enum tensor_type type, bool fine)
 {
     struct random_stream random = {type + 77};
     tiny_model_random(&plain->model, config, type, 5);
@@ -42,7 +43,7 @@ static void plain_make(struct plain *plain, const struct model_config *config,
         plain->pages[i] = (i * 3 + 5) % PAGES; /* in no particular order */
     struct session_options options = session_defaults;
     struct session session;
-    options.kernels = "portable";
+    options.kernels = fine ? "portable12" : "portable";
     session_open(&session, &plain->model, &options);
     session_run(&session, plain->tokens, 0, LENGTH, plain->pages, PAGES, plain->logits);
     session_close(&session);
@@ -84,11 +85,13 @@ static void check_options(const struct plain *plain, const char *how,
 
 /* ---- other ways ----------------------------------------------------------------------------- */
 
-static void check_kernels(const struct plain *plain)
+static void check_kernels(const struct plain *plain, bool fine)
 {
     const struct cpu_kernels *tables[CPU_KERNELS_MAX];
     uint32_t count = cpu_kernels_available(tables);
     for (uint32_t t = 0; t < count; t++) {
+        if (tables[t]->fine != fine)
+            continue;
         struct session_options options = session_defaults;
         options.kernels = tables[t]->name;
         check_options(plain, tables[t]->name, &options, LENGTH);
@@ -194,16 +197,24 @@ static void check_shared_prefix(const struct plain *plain)
     free(logits);
 }
 
+/* Everything with the best kernels, and the others as they are. */
 static void check_all(const struct model_config *config, enum tensor_type type)
 {
+    const struct cpu_kernels *best;
+    assert_int_equal(cpu_kernels_find(NULL, &best, ERROR_NONE), BATON_OK);
     struct plain plain;
-    plain_make(&plain, config, type);
-    check_kernels(&plain);
+    plain_make(&plain, config, type, best->fine);
+    check_kernels(&plain, best->fine);
     check_pieces(&plain);
     check_threads_and_ranks(&plain);
     check_pages(&plain);
     check_company(&plain);
     check_shared_prefix(&plain);
+    plain_free(&plain);
+    if (GROUP_PARTS == 1)
+        return; /* there are no fine ones */
+    plain_make(&plain, config, type, !best->fine);
+    check_kernels(&plain, !best->fine);
     plain_free(&plain);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every table of kernels that this processor can run gives the bits of the portable one, and the
- * portable one is close to the obvious computation in double precision. Run it under an emulator
+/* Every table of kernels that this processor can run gives the bits of the portable one (there is one
+ * for quants of 8 bits and one for fine ones), and the portable ones are close to the obvious computation in double precision. Run it under an emulator
  * (qemu-aarch64 -cpu max, qemu-x86_64 -cpu max) for instruction sets that are not here. */
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/cpu/number.h"
@@ -18,6 +18,33 @@
 static const struct cpu_kernels *const reference = &cpu_kernels_portable;
 static const struct cpu_kernels *tables[CPU_KERNELS_MAX];
 static uint32_t table_count;
+
+static const struct cpu_kernels *reference_of(const struct cpu_kernels *table)
+{
+#if GROUP_PARTS > 1
+    if (table->fine)
+        return &cpu_kernels_portable_fine;
+#endif
+    return table->fine ? NULL : reference;
+}
+
+static int32_t quant_at(bool fine, const struct quant_group *group, uint32_t row,
+                        uint32_t input)
+{
+    return fine ? fine_quant(group, row, input) : group->quants[quant_index(row, input)];
+}
+
+static void quant_put(bool fine, struct quant_group *group, uint32_t row, uint32_t input,
+                      int32_t quant)
+{
+    if (fine) {
+        int8_t *at = group->quants + fine_quant_index(row, input);
+        at[0] = (int8_t)(quant >> 4);
+        at[PACKED_BLOCK] = (int8_t)(quant & 15);
+    } else {
+        group->quants[quant_index(row, input)] = (int8_t)quant;
+    }
+}
 
 static void fill(struct random_stream *random, float *x, uint32_t count, float scale)
 {
@@ -72,6 +99,27 @@ static void test_norm(void **state)
 
 #define BLOCKS 20
 
+static void check_quants(const struct cpu_kernels *plain, const struct quant_group *groups,
+                         uint32_t row, const float *x)
+{
+    for (uint32_t i = 0; i < BLOCKS * PACKED_BLOCK; i++) {
+        const struct quant_group *group = &groups[i / PACKED_BLOCK];
+        double scale = group->scale[GROUP_COPIES * row];
+        double value = quant_at(plain->fine, group, row, i % PACKED_BLOCK) * scale;
+        check_close("quantise", value, x[i], scale * 0.5001 + 1e-30);
+    }
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        int32_t sums[2] = {0};
+        for (uint32_t i = 0; i < PACKED_BLOCK; i++)
+            sums[i / 16] += quant_at(plain->fine, &groups[b], row, i);
+        assert_int_equal(sums[0], groups[b].quant_sums[0][row]);
+        assert_int_equal(sums[1], groups[b].quant_sums[1][row]);
+        double sum = sums[0] + sums[1];
+        check_close("scaled sum", groups[b].scaled_sum[GROUP_COPIES * row],
+                    sum * groups[b].scale[GROUP_COPIES * row], fabs(sum) * 1e-4);
+    }
+}
+
 static void test_quantise(void **state)
 {
     (void)state;
@@ -84,32 +132,20 @@ static void test_quantise(void **state)
         x[PACKED_BLOCK + i] = i == 7 ? -1000.0f : x[PACKED_BLOCK + i]; /* an outlier */
         x[2 * PACKED_BLOCK + i] *= 1e-35f;                             /* nearly nothing */
         x[3 * PACKED_BLOCK + i] = (float)(i - 16) * 0.5f;              /* ties */
+        x[4 * PACKED_BLOCK + i] = (float)(i - 16) * 0.5f;              /* of fine ones */
     }
-    x[3 * PACKED_BLOCK] = 127.0f;
-    for (uint32_t row = 0; row < GROUP_ROWS; row++) {
-        memset(expected, 0, sizeof(expected));
-        reference->quantise(x, BLOCKS, expected, row);
-        for (uint32_t i = 0; i < BLOCKS * PACKED_BLOCK; i++) {
-            const struct quant_group *group = &expected[i / PACKED_BLOCK];
-            double value = (double)group->quants[quant_index(row, i % PACKED_BLOCK)] *
-                           group->scale[GROUP_COPIES * row];
-            check_close("quantise", value, x[i],
-                        group->scale[GROUP_COPIES * row] * 0.50001 + 1e-30);
-        }
-        for (uint32_t t = 0; t < table_count; t++) {
+    x[3 * PACKED_BLOCK] = QUANT_MOST;
+    x[4 * PACKED_BLOCK] = FINE_QUANT_MOST;
+    for (uint32_t t = 0; t < table_count; t++) {
+        const struct cpu_kernels *plain = reference_of(tables[t]);
+        for (uint32_t row = 0; row < GROUP_ROWS; row++) {
+            memset(expected, 0, sizeof(expected));
             memset(found, 0, sizeof(found));
+            plain->quantise(x, BLOCKS, expected, row);
+            check_quants(plain, expected, row, x);
             tables[t]->quantise(x, BLOCKS, found, row);
             assert_memory_equal(found, expected, sizeof(found));
         }
-    }
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        double sum = 0;
-        for (uint32_t i = 0; i < PACKED_BLOCK; i++)
-            sum += expected[b].quants[quant_index(GROUP_ROWS - 1, i)];
-        assert_int_equal((int)sum, expected[b].quant_sums[0][GROUP_ROWS - 1] +
-                                       expected[b].quant_sums[1][GROUP_ROWS - 1]);
-        check_close("scaled sum", expected[b].scaled_sum[GROUP_COPIES * GROUP_ROWS - 1],
-                    sum * expected[b].scale[GROUP_COPIES * GROUP_ROWS - 1], fabs(sum) * 1e-4);
     }
 }
 
@@ -126,15 +162,16 @@ static void test_quantise_rows(void **state)
         x[2][i] = i == 20 ? -1000.0f : x[2][i];
         x[3][i] *= 1e-35f;
     }
-    memset(expected, 0, sizeof(expected));
     for (uint32_t r = 0; r < GROUP_ROWS; r++) {
-        reference->quantise(x[r], BLOCKS, expected, r);
         memcpy(halves[0][r], x[r], sizeof(halves[0][r]));
         memcpy(halves[1][r], x[r] + PACKED_BLOCK / 2, sizeof(halves[1][r]));
     }
     for (uint32_t t = 0; t < table_count; t++) {
         if (!tables[t]->quantise_rows)
             continue;
+        memset(expected, 0, sizeof(expected));
+        for (uint32_t r = 0; r < GROUP_ROWS; r++)
+            reference_of(tables[t])->quantise(x[r], BLOCKS, expected, r);
         memset(found, 0, sizeof(found));
         tables[t]->quantise_rows(x[0], x[0] + PACKED_BLOCK / 2, BLOCKS * PACKED_BLOCK, BLOCKS,
                                  found);
@@ -265,26 +302,29 @@ struct product {
     struct weight_arena arena;
     struct packed_weight weight;
     float x[ROWS][BLOCKS * PACKED_BLOCK];
+    const struct cpu_kernels *plain; /* how the groups were made */
     struct quant_group groups[(ROWS + GROUP_ROWS - 1) / GROUP_ROWS][BLOCKS];
     struct ready_block ready[BLOCKS];
 };
 
-static struct product *product_make(enum tensor_type type)
+static struct product *product_make(enum tensor_type type, const struct cpu_kernels *plain)
 {
     struct random_stream random = {100 + type};
     char text[256];
     uint32_t columns = tensor_type_block_values(type) == 256 ? 512 : BLOCKS * PACKED_BLOCK;
     struct weight source = random_weight(&random, "test", type, 16, columns, 1.0f);
-    struct product *product = calloc(1, sizeof(*product));
+    struct product *product = aligned_alloc(64, (sizeof(*product) + 63) / 64 * 64);
     assert_non_null(product);
+    memset(product, 0, sizeof(*product));
+    product->plain = plain;
     assert_int_equal(
         packed_weight_open(&product->arena, &source, &product->weight, ERROR_BUFFER(text)), 0);
     packed_weight_fill(&product->weight, &source, 0, 1);
     random_weight_free(&source);
     for (uint32_t r = 0; r < ROWS; r++) {
         fill(&random, product->x[r], columns, 4.0f);
-        reference->quantise(product->x[r], columns / PACKED_BLOCK,
-                            product->groups[r / GROUP_ROWS], r % GROUP_ROWS);
+        plain->quantise(product->x[r], columns / PACKED_BLOCK, product->groups[r / GROUP_ROWS],
+                        r % GROUP_ROWS);
     }
     return product;
 }
@@ -308,7 +348,8 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
         if (packed_is_quantised(product->weight.format)) {
             const struct quant_group *group =
                 &product->groups[row / GROUP_ROWS][i / PACKED_BLOCK];
-            value = (double)group->quants[quant_index(row % GROUP_ROWS, i % PACKED_BLOCK)] *
+            value = (double)quant_at(product->plain->fine, group, row % GROUP_ROWS,
+                                     i % PACKED_BLOCK) *
                     group->scale[GROUP_COPIES * (row % GROUP_ROWS)];
         }
         sum += weights[i] * value;
@@ -323,8 +364,8 @@ static void multiply(const struct cpu_kernels *table, struct product *product, u
     enum packed_format format = product->weight.format;
     memset(product->ready, 0, sizeof(product->ready));
     table->prepare(format, product->weight.panels_data, blocks, product->ready);
-    table->multiply(block_kind_of(format), product->ready, blocks, product->groups[0], BLOCKS,
-                    rows, sums, add);
+    table->multiply(format, product->ready, blocks, product->groups[0], BLOCKS, rows, sums,
+                    add);
 }
 
 static void check_product(struct product *product, uint32_t blocks, uint32_t rows, bool add)
@@ -333,7 +374,7 @@ static void check_product(struct product *product, uint32_t blocks, uint32_t row
     struct random_stream random = {blocks * 100 + rows};
     fill(&random, start[0], ROWS * PANEL_OUTPUTS, 10.0f);
     memcpy(expected, start, sizeof(start));
-    multiply(reference, product, blocks, rows, expected, add);
+    multiply(product->plain, product, blocks, rows, expected, add);
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
             double magnitude;
@@ -343,6 +384,8 @@ static void check_product(struct product *product, uint32_t blocks, uint32_t row
         }
     }
     for (uint32_t t = 0; t < table_count; t++) {
+        if (tables[t]->fine != product->plain->fine)
+            continue;
         memcpy(found, start, sizeof(start));
         multiply(tables[t], product, blocks, rows, found, add);
         check_bits(tables[t], "multiply", found[0], expected[0], ROWS * PANEL_OUTPUTS);
@@ -355,13 +398,12 @@ static void check_product(struct product *product, uint32_t blocks, uint32_t row
     }
 }
 
-static void test_quantised_products(void **state)
+static void check_types(const struct cpu_kernels *plain)
 {
-    (void)state;
     const enum tensor_type types[] = {TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1,
                                       TENSOR_Q8_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
-        struct product *product = product_make(types[i]);
+        struct product *product = product_make(types[i], plain);
         for (uint32_t rows = 1; rows <= ROWS; rows++)
             for (uint32_t blocks = 0; blocks <= product->weight.panel_blocks; blocks += 3)
                 check_product(product, blocks, rows, (rows + blocks) % 2);
@@ -369,14 +411,23 @@ static void test_quantised_products(void **state)
     }
 }
 
-/* The largest quants of both signs: nothing saturates. */
-static void test_extreme_quants(void **state)
+static void test_quantised_products(void **state)
 {
     (void)state;
+    check_types(reference);
+#if GROUP_PARTS > 1
+    check_types(&cpu_kernels_portable_fine);
+#endif
+}
+
+/* The largest quants of both signs: nothing saturates. */
+static void check_extremes(const struct cpu_kernels *plain)
+{
+    const int32_t largest = plain->fine ? FINE_QUANT_MOST : QUANT_MOST;
     const enum tensor_type types[] = {TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q8_0, TENSOR_Q6_K};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         for (int pattern = 0; pattern < 4; pattern++) {
-            struct product *product = product_make(types[i]);
+            struct product *product = product_make(types[i], plain);
             struct packed_weight *weight = &product->weight;
             uint32_t quant_bytes = types[i] == TENSOR_Q8_0   ? 512
                                    : types[i] == TENSOR_Q6_K ? 384
@@ -389,10 +440,10 @@ static void test_extreme_quants(void **state)
             for (uint32_t r = 0; r < ROWS; r++)
                 for (uint32_t b = 0; b < weight->panel_blocks; b++) {
                     struct quant_group *group = &product->groups[r / GROUP_ROWS][b];
-                    int8_t quant = pattern & 2 ? -127 : 127;
+                    int32_t quant = pattern & 2 ? -largest : largest;
                     uint32_t row = r % GROUP_ROWS;
                     for (uint32_t j = 0; j < PACKED_BLOCK; j++)
-                        group->quants[quant_index(row, j)] = quant;
+                        quant_put(plain->fine, group, row, j, quant);
                     for (uint32_t j = GROUP_COPIES * row; j < GROUP_COPIES * (row + 1); j++)
                         group->scaled_sum[j] = group->scale[j] * (float)(quant * PACKED_BLOCK);
                     group->quant_sums[0][row] = (int16_t)(quant * 16);
@@ -404,6 +455,15 @@ static void test_extreme_quants(void **state)
     }
 }
 
+static void test_extreme_quants(void **state)
+{
+    (void)state;
+    check_extremes(reference);
+#if GROUP_PARTS > 1
+    check_extremes(&cpu_kernels_portable_fine);
+#endif
+}
+
 static void test_float_products(void **state)
 {
     (void)state;
@@ -411,7 +471,7 @@ static void test_float_products(void **state)
     const uint32_t counts[] = {0, 1, 31, 64, 640};
     panel_sums expected[ROWS], found[ROWS];
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
-        struct product *product = product_make(types[i]);
+        struct product *product = product_make(types[i], reference);
         const struct packed_weight *weight = &product->weight;
         for (uint32_t rows = 1; rows <= ROWS; rows += 2) {
             for (uint32_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {

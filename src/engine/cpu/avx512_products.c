@@ -77,11 +77,11 @@ void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- a block of some rows ------------------------------------------------------------------- */
 
-/* Inputs of group g of a row. */
-static ALWAYS_INLINE __m512i four_inputs(const struct quant_group *group, uint32_t row, int g)
+/* Four bytes of a row. */
+static ALWAYS_INLINE __m512i four_bytes(const int8_t *at)
 {
     int32_t four;
-    memcpy(&four, group->quants + quant_index(row, 4 * (uint32_t)g), sizeof(four));
+    memcpy(&four, at, sizeof(four));
     return _mm512_set1_epi32(four);
 }
 
@@ -103,21 +103,43 @@ struct block {
     __m512 scale, other;
 };
 
+/* Adds the products of group g to the whole sums; `part`: of the rows' bytes, or upper or lower ones. */
+enum part { PART_ALL, PART_UPPER, PART_LOWER };
+
+static ALWAYS_INLINE void add_four(const enum part part, __m512i quants,
+                                   const struct quant_group *group, uint32_t first,
+                                   const uint32_t rows, uint32_t g, __m512i whole[TILE_ROWS])
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t at = part == PART_ALL ? quant_index(first + r, 4 * g)
+                                       : fine_quant_index(first + r, 4 * g);
+        whole[r] = _mm512_dpbusd_epi32(
+            whole[r], quants,
+            four_bytes(group->quants + at + (part == PART_LOWER ? PACKED_BLOCK : 0)));
+    }
+}
+
 /* Adds a block to the sums of `rows` rows, from row `first` of the group on. */
-static ALWAYS_INLINE void add_block(const enum block_kind kind, const int lift,
+static ALWAYS_INLINE void add_block(const bool fine, const enum block_kind kind, const int lift,
                                     const struct block *block, const struct quant_group *group,
                                     uint32_t first, const uint32_t rows, __m512 sum[TILE_ROWS])
 {
-    const int halves = kind == BLOCK_HALVES ? 2 : 1;
+    const uint32_t halves = kind == BLOCK_HALVES ? 2 : 1;
     __m512i whole[TILE_ROWS];
-    for (int half = 0; half < halves; half++) {
+    for (uint32_t half = 0; half < halves; half++) {
         __m512 scale = half ? block->other : block->scale;
+        const uint32_t begin = half * 4, end = (half + 1) * QUANT_GROUPS / halves;
         for (uint32_t r = 0; r < rows; r++)
-            whole[r] = start_of(kind, lift, group, first + r, half);
-        for (int g = half * 4; g < (half + 1) * QUANT_GROUPS / halves; g++)
-            for (uint32_t r = 0; r < rows; r++)
-                whole[r] = _mm512_dpbusd_epi32(whole[r], block->quants[g],
-                                               four_inputs(group, first + r, g));
+            whole[r] = fine ? _mm512_setzero_si512()
+                            : start_of(kind, lift, group, first + r, (int)half);
+        for (uint32_t g = begin; g < end; g++)
+            add_four(fine ? PART_UPPER : PART_ALL, block->quants[g], group, first, rows, g,
+                     whole);
+        for (uint32_t r = 0; fine && r < rows; r++)
+            whole[r] = _mm512_add_epi32(_mm512_slli_epi32(whole[r], 4),
+                                        start_of(kind, lift, group, first + r, (int)half));
+        for (uint32_t g = begin; fine && g < end; g++)
+            add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
         for (uint32_t r = 0; r < rows; r++)
             sum[r] = _mm512_fmadd_ps(
                 _mm512_cvtepi32_ps(whole[r]),
@@ -139,8 +161,9 @@ static ALWAYS_INLINE void store_sums(const uint32_t rows, const __m512 sum[TILE_
 
 /* ---- many rows ------------------------------------------------------------------------------ */
 
-static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_block *weight,
-                               uint32_t blocks, const struct quant_group *group, uint32_t first,
+static ALWAYS_INLINE void tile(const bool fine, const enum block_kind kind,
+                               const struct ready_block *weight, uint32_t blocks,
+                               const struct quant_group *group, uint32_t first,
                                const uint32_t rows, panel_sums *sums, bool add)
 {
     __m512 sum[TILE_ROWS];
@@ -152,12 +175,12 @@ static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_bl
             block.quants[g] = _mm512_loadu_si512(weight->quants + 64 * g);
         block.scale = _mm512_loadu_ps(weight->scale);
         block.other = _mm512_loadu_ps(weight->other);
-        add_block(kind, kind == BLOCK_MINIMA ? 0 : LIFT, &block, group, first, rows, sum);
+        add_block(fine, kind, kind == BLOCK_MINIMA ? 0 : LIFT, &block, group, first, rows, sum);
     }
     store_sums(rows, sum, sums, add);
 }
 
-static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
+static ALWAYS_INLINE void multiply_kind(const bool fine, const enum block_kind kind,
                                         const struct ready_block *weight, uint32_t blocks,
                                         const struct quant_group *activations,
                                         uint32_t group_stride, uint32_t rows, panel_sums *sums,
@@ -165,30 +188,43 @@ static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
 {
     uint32_t r = 0;
     for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
-        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
-             TILE_ROWS, sums + r, add);
+        tile(fine, kind, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+             r % GROUP_ROWS, TILE_ROWS, sums + r, add);
     for (; r < rows; r++)
-        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
-             1, sums + r, add);
+        tile(fine, kind, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+             r % GROUP_ROWS, 1, sums + r, add);
 }
 
-void avx512_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
-                     const struct quant_group *activations, uint32_t group_stride,
-                     uint32_t rows, panel_sums *sums, bool add)
+void avx512_multiply(enum packed_format format, const struct ready_block *weight,
+                     uint32_t blocks, const struct quant_group *activations,
+                     uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
+    const enum block_kind kind = block_kind_of(format);
     if (kind == BLOCK_PLAIN)
-        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
+        multiply_kind(false, BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums,
+                      add);
     else if (kind == BLOCK_MINIMA)
-        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
+        multiply_kind(false, BLOCK_MINIMA, weight, blocks, activations, group_stride, rows,
+                      sums, add);
     else
-        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
+        multiply_kind(false, BLOCK_HALVES, weight, blocks, activations, group_stride, rows,
+                      sums, add);
+}
+
+void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t blocks,
+                                 const struct quant_group *activations, uint32_t group_stride,
+                                 uint32_t rows, panel_sums *sums, bool add)
+{
+    multiply_kind(true, BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums,
+                  add);
 }
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *weight,
-                                      uint32_t blocks, const struct quant_group *group,
-                                      const uint32_t rows, panel_sums *sums, bool add)
+static ALWAYS_INLINE void direct_tile(const bool fine, enum packed_format format,
+                                      const uint8_t *weight, uint32_t blocks,
+                                      const struct quant_group *group, const uint32_t rows,
+                                      panel_sums *sums, bool add)
 {
     const enum block_kind kind = block_kind_of(format);
     __m512 sum[TILE_ROWS];
@@ -206,24 +242,25 @@ static ALWAYS_INLINE void direct_tile(enum packed_format format, const uint8_t *
         if (kind == BLOCK_HALVES)
             block.other =
                 both_halves(avx_scale(format, weight, 1, 0), avx_scale(format, weight, 1, 1));
-        add_block(kind, lift_of(format), &block, group, 0, rows, sum);
+        add_block(fine, kind, lift_of(format), &block, group, 0, rows, sum);
     }
     store_sums(rows, sum, sums, add);
 }
 
-static ALWAYS_INLINE void direct_format(enum packed_format format, const uint8_t *weight,
-                                        uint32_t blocks, const struct quant_group *group,
-                                        uint32_t rows, panel_sums *sums, bool add)
+static ALWAYS_INLINE void direct_format(const bool fine, enum packed_format format,
+                                        const uint8_t *weight, uint32_t blocks,
+                                        const struct quant_group *group, uint32_t rows,
+                                        panel_sums *sums, bool add)
 {
     switch (rows) {
-    case 1: direct_tile(format, weight, blocks, group, 1, sums, add); return;
-    case 2: direct_tile(format, weight, blocks, group, 2, sums, add); return;
-    case 3: direct_tile(format, weight, blocks, group, 3, sums, add); return;
-    case 4: direct_tile(format, weight, blocks, group, 4, sums, add); return;
-    case 5: direct_tile(format, weight, blocks, group, 5, sums, add); return;
-    case 6: direct_tile(format, weight, blocks, group, 6, sums, add); return;
-    case 7: direct_tile(format, weight, blocks, group, 7, sums, add); return;
-    default: direct_tile(format, weight, blocks, group, 8, sums, add); return;
+    case 1: direct_tile(fine, format, weight, blocks, group, 1, sums, add); return;
+    case 2: direct_tile(fine, format, weight, blocks, group, 2, sums, add); return;
+    case 3: direct_tile(fine, format, weight, blocks, group, 3, sums, add); return;
+    case 4: direct_tile(fine, format, weight, blocks, group, 4, sums, add); return;
+    case 5: direct_tile(fine, format, weight, blocks, group, 5, sums, add); return;
+    case 6: direct_tile(fine, format, weight, blocks, group, 6, sums, add); return;
+    case 7: direct_tile(fine, format, weight, blocks, group, 7, sums, add); return;
+    default: direct_tile(fine, format, weight, blocks, group, 8, sums, add); return;
     }
 }
 
@@ -233,7 +270,20 @@ void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, ui
                             uint32_t rows, panel_sums *sums, bool add)
 {
     (void)group_stride;
-#define DIRECT_FORMAT(name) direct_format(name, weight, blocks, activations, rows, sums, add)
+#define DIRECT_FORMAT(name) \
+    direct_format(false, name, weight, blocks, activations, rows, sums, add)
+    PACKED_DISPATCH(format, DIRECT_FORMAT)
+#undef DIRECT_FORMAT
+}
+
+void avx512_multiply_direct_fine(enum packed_format format, const uint8_t *weight,
+                                 uint32_t blocks, const struct quant_group *activations,
+                                 uint32_t group_stride, uint32_t rows, panel_sums *sums,
+                                 bool add)
+{
+    (void)group_stride;
+#define DIRECT_FORMAT(name) \
+    direct_format(true, name, weight, blocks, activations, rows, sums, add)
     PACKED_DISPATCH(format, DIRECT_FORMAT)
 #undef DIRECT_FORMAT
 }

@@ -13,11 +13,20 @@
 
 void avx512_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                     struct ready_block *out);
-void avx512_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
-                     const struct quant_group *activations, uint32_t group_stride,
-                     uint32_t rows, panel_sums *sums, bool add);
+void avx512_multiply(enum packed_format format, const struct ready_block *weight,
+                     uint32_t blocks, const struct quant_group *activations,
+                     uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add);
 void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add);
+
+/* With fine quants. Of ready weights only those whose halves have scales of their own. */
+void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t blocks,
+                                 const struct quant_group *activations, uint32_t group_stride,
+                                 uint32_t rows, panel_sums *sums, bool add);
+void avx512_multiply_direct_fine(enum packed_format format, const uint8_t *weight,
+                                 uint32_t blocks, const struct quant_group *activations,
+                                 uint32_t group_stride, uint32_t rows, panel_sums *sums,
+                                 bool add);
 
 #endif

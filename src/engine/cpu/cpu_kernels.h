@@ -28,15 +28,17 @@
 #if defined(__x86_64__)
 #define GROUP_ROWS 16
 #define GROUP_COPIES 1
+#define GROUP_PARTS 2
 #else
 #define GROUP_ROWS 4
 #define GROUP_COPIES 2
+#define GROUP_PARTS 1
 #endif
 struct quant_group {
     float scale[GROUP_COPIES * GROUP_ROWS];      /* of row r: from GROUP_COPIES * r on */
     float scaled_sum[GROUP_COPIES * GROUP_ROWS]; /* scale * sum of the quants */
     int16_t quant_sums[2][GROUP_ROWS];           /* of inputs 0..15 and 16..31 */
-    int8_t quants[GROUP_ROWS * PACKED_BLOCK];
+    int8_t quants[GROUP_PARTS * GROUP_ROWS * PACKED_BLOCK];
 };
 
 /* Where input `input` of row `row` is. Eight inputs from a multiple of 8 on are consecutive. */
@@ -49,6 +51,23 @@ static inline uint32_t quant_index(uint32_t row, uint32_t input)
 #endif
 }
 
+/* Fine quants, of the tables that say so, have 12 bits: first the upper 8 of a row's 32 inputs, with
+ * the sign, and then the lower 4 of each, without. */
+#define QUANT_MOST 127
+#define FINE_QUANT_MOST 2047
+#define FINE_LOWER 16 /* a quant is upper * FINE_LOWER + lower */
+
+static inline uint32_t fine_quant_index(uint32_t row, uint32_t input)
+{
+    return row * (2 * PACKED_BLOCK) + input;
+}
+
+static inline int32_t fine_quant(const struct quant_group *group, uint32_t row, uint32_t input)
+{
+    const int8_t *at = group->quants + fine_quant_index(row, input);
+    return at[0] * FINE_LOWER + at[PACKED_BLOCK];
+}
+
 /* ---- weights, ready for use with many rows -------------------------------------------------- */
 
 enum block_kind {
@@ -58,11 +77,12 @@ enum block_kind {
 };
 
 /* A block of a panel with every quant in a byte of its own and every scale a float. The order in
- * it is the business of the table that made it; some have their numbers twice. */
+ * it is the business of the table that made it; some have their numbers twice, or three times. */
+#define READY_QUANTS (PANEL_OUTPUTS * PACKED_BLOCK)
 struct ready_block {
     float scale[2 * PANEL_OUTPUTS];
     float other[2 * PANEL_OUTPUTS];
-    int8_t quants[PANEL_OUTPUTS * PACKED_BLOCK];
+    int8_t quants[(GROUP_PARTS == 1 ? 1 : 3) * READY_QUANTS];
 };
 
 static inline enum block_kind block_kind_of(enum packed_format format)
@@ -94,12 +114,14 @@ struct attention_state {
 
 struct cpu_kernels {
     const char *name;
+    bool fine; /* activations become fine quants */
 
     /* out = x / sqrt(mean of squares + epsilon) * weight */
     void (*norm)(const float *x, const float *weight, float epsilon, uint32_t count,
                  float *out);
 
-    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. */
+    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127, or
+     * / 2047. */
     void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row);
 
     /* All rows of a group, `stride` apart; the second 16 inputs of each block may be elsewhere than
@@ -115,9 +137,9 @@ struct cpu_kernels {
 
     /* `blocks` blocks of weight and activations; the groups of the rows are `group_stride`
      * blocks apart. */
-    void (*multiply)(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
-                     const struct quant_group *activations, uint32_t group_stride,
-                     uint32_t rows, panel_sums *sums, bool add);
+    void (*multiply)(enum packed_format format, const struct ready_block *weight,
+                     uint32_t blocks, const struct quant_group *activations,
+                     uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add);
 
     /* The same straight from the packed weight, for up to direct_rows rows: fewer than these
      * are not worth making a panel ready. */
@@ -164,13 +186,14 @@ extern const struct cpu_kernels cpu_kernels_portable;
 extern const struct cpu_kernels cpu_kernels_neon;
 extern const struct cpu_kernels cpu_kernels_i8mm;
 #elif defined(__x86_64__)
+extern const struct cpu_kernels cpu_kernels_portable_fine;
 extern const struct cpu_kernels cpu_kernels_avx2;
 extern const struct cpu_kernels cpu_kernels_avx512;
 extern const struct cpu_kernels cpu_kernels_amx;
 #endif
 
 /* The tables that this processor can run, best first; the last is the portable one. */
-#define CPU_KERNELS_MAX 4
+#define CPU_KERNELS_MAX 5
 uint32_t cpu_kernels_available(const struct cpu_kernels *out[CPU_KERNELS_MAX]);
 
 /* By name; NULL or "": the best. ENOTFOUND with the names that there are. */

@@ -47,8 +47,8 @@ static void multiply_quantised(struct cpu_device *cpu, const struct panel_work *
     uint32_t blocks = (end - begin) / PACKED_BLOCK;
     const struct quant_group *groups = cpu_group_of(work->in, row, begin);
     if (work->rows > cpu->kernels->direct_rows)
-        cpu->kernels->multiply(block_kind_of(format), work->ready + first, blocks, groups,
-                               stride, count, sums, add);
+        cpu->kernels->multiply(format, work->ready + first, blocks, groups, stride, count, sums,
+                               add);
     else
         cpu->kernels->multiply_direct(format, panel_at(work, begin), blocks, groups, stride,
                                       count, sums, add);

@@ -54,6 +54,7 @@ static uint32_t processor_kernels(const struct cpu_kernels **out)
     }
     if (avx2)
         out[count++] = &cpu_kernels_avx2;
+    out[count++] = &cpu_kernels_portable_fine;
     return count;
 }
 #else

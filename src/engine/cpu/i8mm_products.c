@@ -186,10 +186,11 @@ static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
     }
 }
 
-void i8mm_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+void i8mm_multiply(enum packed_format format, const struct ready_block *weight, uint32_t blocks,
                    const struct quant_group *activations, uint32_t group_stride, uint32_t rows,
                    panel_sums *sums, bool add)
 {
+    const enum block_kind kind = block_kind_of(format);
     if (kind == BLOCK_PLAIN)
         multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
     else if (kind == BLOCK_MINIMA)

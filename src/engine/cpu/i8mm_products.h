@@ -10,7 +10,7 @@
 
 void i8mm_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                   struct ready_block *out);
-void i8mm_multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
+void i8mm_multiply(enum packed_format format, const struct ready_block *weight, uint32_t blocks,
                    const struct quant_group *activations, uint32_t group_stride, uint32_t rows,
                    panel_sums *sums, bool add);
 void i8mm_multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,

@@ -94,7 +94,13 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static int32_t whole_product(const struct ready_block *weight, uint32_t output,
+static int32_t quant_of(bool fine, const struct quant_group *group, uint32_t row,
+                        uint32_t input)
+{
+    return fine ? fine_quant(group, row, input) : group->quants[quant_index(row, input)];
+}
+
+static int32_t whole_product(bool fine, const struct ready_block *weight, uint32_t output,
                              const struct quant_group *activations, uint32_t row,
                              uint32_t group_begin, uint32_t group_end)
 {
@@ -102,65 +108,82 @@ static int32_t whole_product(const struct ready_block *weight, uint32_t output,
     for (uint32_t g = group_begin; g < group_end; g++)
         for (uint32_t i = 0; i < 4; i++)
             sum += weight->quants[(g * PANEL_OUTPUTS + output) * 4 + i] *
-                   activations->quants[quant_index(row, 4 * g + i)];
+                   quant_of(fine, activations, row, 4 * g + i);
     return sum;
 }
 
-static float add_block(enum block_kind kind, const struct ready_block *weight, uint32_t output,
-                       const struct quant_group *activations, uint32_t row, float sum)
+static float add_block(bool fine, enum block_kind kind, const struct ready_block *weight,
+                       uint32_t output, const struct quant_group *activations, uint32_t row,
+                       float sum)
 {
     float scale = activations->scale[GROUP_COPIES * row];
     if (kind == BLOCK_HALVES) {
-        int32_t first = whole_product(weight, output, activations, row, 0, 4);
-        int32_t second = whole_product(weight, output, activations, row, 4, 8);
+        int32_t first = whole_product(fine, weight, output, activations, row, 0, 4);
+        int32_t second = whole_product(fine, weight, output, activations, row, 4, 8);
         sum = fmaf((float)first, weight->scale[output] * scale, sum);
         return fmaf((float)second, weight->other[output] * scale, sum);
     }
-    int32_t whole = whole_product(weight, output, activations, row, 0, 8);
+    int32_t whole = whole_product(fine, weight, output, activations, row, 0, 8);
     sum = fmaf((float)whole, weight->scale[output] * scale, sum);
     if (kind == BLOCK_MINIMA)
         sum = fmaf(weight->other[output], activations->scaled_sum[GROUP_COPIES * row], sum);
     return sum;
 }
 
-static void multiply(enum block_kind kind, const struct ready_block *weight, uint32_t blocks,
-                     const struct quant_group *activations, uint32_t group_stride,
-                     uint32_t rows, panel_sums *sums, bool add)
+static void multiply_quants(bool fine, enum packed_format format,
+                            const struct ready_block *weight, uint32_t blocks,
+                            const struct quant_group *activations, uint32_t group_stride,
+                            uint32_t rows, panel_sums *sums, bool add)
 {
     for (uint32_t r = 0; r < rows; r++) {
         const struct quant_group *group = activations + r / GROUP_ROWS * group_stride;
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
             float sum = 0.0f;
             for (uint32_t b = 0; b < blocks; b++)
-                sum = add_block(kind, &weight[b], n, &group[b], r % GROUP_ROWS, sum);
+                sum = add_block(fine, block_kind_of(format), &weight[b], n, &group[b],
+                                r % GROUP_ROWS, sum);
             sums[r][n] = add ? sums[r][n] + sum : sum;
         }
     }
 }
 
-static void multiply_row(enum packed_format format, const uint8_t *weight, uint32_t blocks,
-                         const struct quant_group *activations, uint32_t row, float *sums,
-                         bool add)
+static void multiply_row(bool fine, enum packed_format format, const uint8_t *weight,
+                         uint32_t blocks, const struct quant_group *activations, uint32_t row,
+                         float *sums, bool add)
 {
     float total[PANEL_OUTPUTS] = {0};
     for (uint32_t b = 0; b < blocks; b++) {
         struct ready_block ready;
         prepare(format, weight + (uint64_t)b * packed_block_bytes(format), 1, &ready);
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
-            total[n] =
-                add_block(block_kind_of(format), &ready, n, &activations[b], row, total[n]);
+            total[n] = add_block(fine, block_kind_of(format), &ready, n, &activations[b], row,
+                                 total[n]);
     }
     for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
         sums[n] = add ? sums[n] + total[n] : total[n];
+}
+
+static void multiply_packed(bool fine, enum packed_format format, const uint8_t *weight,
+                            uint32_t blocks, const struct quant_group *activations,
+                            uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        multiply_row(fine, format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+                     r % GROUP_ROWS, sums[r], add);
+}
+
+static void multiply(enum packed_format format, const struct ready_block *weight,
+                     uint32_t blocks, const struct quant_group *activations,
+                     uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
+{
+    multiply_quants(false, format, weight, blocks, activations, group_stride, rows, sums, add);
 }
 
 static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add)
 {
-    for (uint32_t r = 0; r < rows; r++)
-        multiply_row(format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
-                     r % GROUP_ROWS, sums[r], add);
+    multiply_packed(false, format, weight, blocks, activations, group_stride, rows, sums, add);
 }
 
 const struct cpu_kernels cpu_kernels_portable = {
@@ -181,3 +204,42 @@ const struct cpu_kernels cpu_kernels_portable = {
     .attend_half = attend_half,
     .fold = fold,
 };
+
+/* ---- fine quants ---------------------------------------------------------------------------- */
+
+#if GROUP_PARTS > 1
+static void multiply_fine(enum packed_format format, const struct ready_block *weight,
+                          uint32_t blocks, const struct quant_group *activations,
+                          uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
+{
+    multiply_quants(true, format, weight, blocks, activations, group_stride, rows, sums, add);
+}
+
+static void multiply_direct_fine(enum packed_format format, const uint8_t *weight,
+                                 uint32_t blocks, const struct quant_group *activations,
+                                 uint32_t group_stride, uint32_t rows, panel_sums *sums,
+                                 bool add)
+{
+    multiply_packed(true, format, weight, blocks, activations, group_stride, rows, sums, add);
+}
+
+const struct cpu_kernels cpu_kernels_portable_fine = {
+    .name = "portable12",
+    .fine = true,
+    .norm = norm,
+    .quantise = quantise_fine,
+    .silu_multiply = silu_multiply,
+    .prepare = prepare,
+    .multiply = multiply_fine,
+    .direct_rows = 2,
+    .multiply_direct = multiply_direct_fine,
+    .multiply_float = multiply_float,
+    .rotate_halves = rotate_halves,
+    .rotate_pairs = rotate_pairs,
+    .store_half = store_half,
+    .load_half = load_half,
+    .attend = attend,
+    .attend_half = attend_half,
+    .fold = fold,
+};
+#endif

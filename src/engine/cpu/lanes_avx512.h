@@ -131,34 +131,65 @@ static inline lanes lanes_largest_of_each(const lanes a[16])
                          _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
 }
 
-/* Two rows of 32 numbers become bytes, row after row. */
-static inline __m512i lanes_round_two(const float *first, const float *second, uint32_t stride,
-                                      const float inverse[2])
+/* 32 numbers become words, four of the first 16 and four of the second in turn. */
+static inline __m512i lanes_round_words(const float *first, const float *second, float inverse)
+{
+    lanes by = _mm512_set1_ps(inverse);
+    return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(first), by)),
+                              _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(second), by)));
+}
+
+/* Bytes of two vectors of such words: 32 in their order, and then the other 32. */
+static inline __m512i lanes_bytes_in_order(__m512i words, __m512i others)
 {
     const __m512i in_order =
         _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    __m512i words[2];
-    for (uint32_t r = 0; r < 2; r++) {
-        lanes by = _mm512_set1_ps(inverse[r]);
-        words[r] = _mm512_packs_epi32(
-            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(first + r * stride), by)),
-            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(second + r * stride), by)));
-    }
-    return _mm512_permutexvar_epi32(in_order, _mm512_packs_epi16(words[0], words[1]));
+    return _mm512_permutexvar_epi32(in_order, _mm512_packs_epi16(words, others));
 }
 
-/* Of pairs of rows as bytes: lane r of sums[h] is the sum of row r's half h. */
-static inline void lanes_sum_bytes(const __m512i pairs[8], __m512i sums[2])
+/* The upper 8 and the lower 4 bits of words. */
+static inline __m512i lanes_fine_bytes(__m512i words)
+{
+    return lanes_bytes_in_order(_mm512_srai_epi16(words, 4),
+                                _mm512_and_si512(words, _mm512_set1_epi16(FINE_LOWER - 1)));
+}
+
+static inline __m512i lanes_fours(__m512i bytes)
+{
+    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+}
+
+/* Sums of fours of a row's quants from its upper and lower bytes: a quarter for each 16 quants. */
+static inline __m256i lanes_fine_fours(__m512i bytes)
+{
+    __m512i fours = lanes_fours(bytes);
+    return _mm256_add_epi32(_mm256_slli_epi32(_mm512_castsi512_si256(fours), 4),
+                            _mm512_extracti64x4_epi64(fours, 1));
+}
+
+#define LANES_ROUND_FINE
+static inline void lanes_round_fine(const float *x, float inverse, int8_t *to, int16_t sums[2])
+{
+    __m512i bytes = lanes_fine_bytes(lanes_round_words(x, x + LANES, inverse));
+    _mm512_storeu_si512(to, bytes);
+    __m256i fours = lanes_fine_fours(bytes);
+    __m128i pairs =
+        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    pairs = _mm_hadd_epi32(pairs, pairs);
+    sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
+    sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
+}
+
+/* Fours of eight pairs of rows: lane r of sums[h] is the sum of row r's half h. */
+static inline void lanes_sum_fours(const __m512i fours[8], __m512i sums[2])
 {
     /* Row 2k + j, half h is in lane 4 (2j + h) + k % 4 of the first or the second vector. */
     const __m512i halves =
         _mm512_set_epi32(27, 19, 26, 18, 25, 17, 24, 16, 11, 3, 10, 2, 9, 1, 8, 0);
-    __m512i a[8], b[4], c[2];
-    for (int i = 0; i < 8; i++)
-        a[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), pairs[i]);
+    __m512i b[4], c[2];
     for (int i = 0; i < 4; i++)
-        b[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]),
-                                _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]));
+        b[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(fours[2 * i], fours[2 * i + 1]),
+                                _mm512_unpackhi_epi32(fours[2 * i], fours[2 * i + 1]));
     for (int i = 0; i < 2; i++)
         c[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(b[2 * i], b[2 * i + 1]),
                                 _mm512_unpackhi_epi64(b[2 * i], b[2 * i + 1]));
@@ -167,27 +198,47 @@ static inline void lanes_sum_bytes(const __m512i pairs[8], __m512i sums[2])
             c[0], _mm512_add_epi32(halves, _mm512_set1_epi32(4 * h)), c[1]);
 }
 
-static void quantise_rows(const float *first, const float *second, uint32_t stride,
-                          uint32_t blocks, struct quant_group *group)
+/* Rows r and r + 1 of a block into their places; returns the sums of fours. */
+static inline __m512i lanes_round_two(const bool fine, const float *first, const float *second,
+                                      uint32_t stride, const float inverse[2], uint32_t r,
+                                      struct quant_group *group)
+{
+    __m512i words = lanes_round_words(first, second, inverse[0]);
+    __m512i others = lanes_round_words(first + stride, second + stride, inverse[1]);
+    if (!fine) {
+        __m512i bytes = lanes_bytes_in_order(words, others);
+        _mm512_storeu_si512(group->quants + quant_index(r, 0), bytes);
+        return lanes_fours(bytes);
+    }
+    words = lanes_fine_bytes(words);
+    others = lanes_fine_bytes(others);
+    _mm512_storeu_si512(group->quants + fine_quant_index(r, 0), words);
+    _mm512_storeu_si512(group->quants + fine_quant_index(r + 1, 0), others);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lanes_fine_fours(words)),
+                              lanes_fine_fours(others), 1);
+}
+
+static inline __attribute__((always_inline)) void
+quantise_sixteen(const bool fine, const float *first, const float *second, uint32_t stride,
+                 uint32_t blocks, struct quant_group *group)
 {
     for (uint32_t b = 0; b < blocks; b++, group++) {
         const float *low = first + b * PACKED_BLOCK, *high = second + b * PACKED_BLOCK;
         lanes largest[GROUP_ROWS];
-        __m512i pairs[GROUP_ROWS / 2], sums[2];
+        __m512i fours[GROUP_ROWS / 2], sums[2];
         _Alignas(64) float inverse[GROUP_ROWS];
         for (uint32_t r = 0; r < GROUP_ROWS; r++)
             largest[r] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(low + r * stride)),
                                        _mm512_abs_ps(_mm512_loadu_ps(high + r * stride)));
-        lanes most = lanes_largest_of_each(largest), most_quant = _mm512_set1_ps(127.0f);
-        lanes scale = _mm512_div_ps(most, most_quant);
-        __mmask16 some = _mm512_cmp_ps_mask(most, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
-        _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most_quant, most));
-        for (uint32_t r = 0; r < GROUP_ROWS; r += 2) {
-            pairs[r / 2] =
-                lanes_round_two(low + r * stride, high + r * stride, stride, inverse + r);
-            _mm512_storeu_si512(group->quants + quant_index(r, 0), pairs[r / 2]);
-        }
-        lanes_sum_bytes(pairs, sums);
+        lanes largest_of = lanes_largest_of_each(largest);
+        lanes most = _mm512_set1_ps(fine ? FINE_QUANT_MOST : QUANT_MOST);
+        lanes scale = _mm512_div_ps(largest_of, most);
+        __mmask16 some = _mm512_cmp_ps_mask(largest_of, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
+        _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most, largest_of));
+        for (uint32_t r = 0; r < GROUP_ROWS; r += 2)
+            fours[r / 2] = lanes_round_two(fine, low + r * stride, high + r * stride, stride,
+                                           inverse + r, r, group);
+        lanes_sum_fours(fours, sums);
         _mm512_storeu_ps(group->scale, scale);
         _mm512_storeu_ps(
             group->scaled_sum,
@@ -196,6 +247,18 @@ static void quantise_rows(const float *first, const float *second, uint32_t stri
             _mm256_storeu_si256((__m256i *)(void *)group->quant_sums[h],
                                 _mm512_cvtepi32_epi16(sums[h]));
     }
+}
+
+static inline void quantise_rows(const float *first, const float *second, uint32_t stride,
+                                 uint32_t blocks, struct quant_group *group)
+{
+    quantise_sixteen(false, first, second, stride, blocks, group);
+}
+
+static inline void quantise_rows_fine(const float *first, const float *second, uint32_t stride,
+                                      uint32_t blocks, struct quant_group *group)
+{
+    quantise_sixteen(true, first, second, stride, blocks, group);
 }
 
 /* ---- halves --------------------------------------------------------------------------------- */
