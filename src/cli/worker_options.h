@@ -55,8 +55,9 @@ struct worker_values {
                           "Ranks that the model's heads are divided among; 2, 4 or 8 may be "  \
                           "more than its KV heads"),                                           \
         WORKER_OPTION("kernels", OPTION_STRING, kernels, .value = "NAME",                      \
-                      .help = "Which kernels compute, such as portable. Without it: the best " \
-                              "for this processor"),                                           \
+                      .help = "Which kernels compute: portable, neon, i8mm, avx2, avx512, "    \
+                              "amx. Without it: the best for this processor. All give the "    \
+                              "same answers, but amx is more exact"),                          \
         WORKER_OPTION("context-length", OPTION_U32, context_length, .value = "N",              \
                       .help =                                                                  \
                           "Most tokens of a request. Without it: as many as the model has "    \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The default model continues prompts as `transformers` does in float32 (golden/default_model.txt):
  * after every token of the golden text the best next one is the golden one. Activations are rounded
- * to 8 bits here, so that two tokens whose logits are closer than GAP may change places; where they
+ * to 8 or 12 bits here, so that two tokens whose logits are closer than GAP may change places; where they
  * do, it is said.
  * usage: test_default_model SCRIPT CACHE GOLDEN */
 #include "engine/engine.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loops, one table of them per instruction set. kernels_portable.c is the definition;
- * every other table gives the same bits for the same input. So each function says its order:
+ * every other table gives the same bits for the same input, quants of 8 bits or fine ones. So each
+ * function says its order:
  *
  * - A product with a quantised weight is exact in int32 within a block of 32 inputs, and the blocks
  *   of a range are added in ascending order in float, one multiply-add each:

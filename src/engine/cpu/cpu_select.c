@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernels this processor can run. Asked once, at start; the choice never changes a result,
- * only how soon it is there. */
+/* Which kernels this processor can run. Asked once, at start; among tables of equally fine activations
+ * the choice never changes a result, only how soon it is there. */
 #include "cpu_kernels.h"
 
 #include <stdio.h>
