@@ -429,6 +429,8 @@ static uint64_t leg_landed_end(struct leg *leg)
     uint64_t needed, sum;
     leg_note_arrival(leg);
     const struct watermark mark = watermark_unpack(leg->arrival.watermark);
+    if (!mark.complete) /* it may not even have said what it has; the prefix was here before */
+        return room->prefix_len;
     if (mark.complete > leg->source_total ||
         leg_expected_bytes(leg, 1, mark.complete, &needed, &sum, ERROR_NONE) != BATON_OK ||
         leg->arrival.bytes < needed)
