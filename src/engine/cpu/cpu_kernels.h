@@ -29,7 +29,7 @@
 #if defined(__x86_64__)
 #define GROUP_ROWS 16
 #define GROUP_COPIES 1
-#define GROUP_PARTS 2
+#define GROUP_PARTS 2 /* bytes that a quant has room for: fine ones have two */
 #else
 #define GROUP_ROWS 4
 #define GROUP_COPIES 2
