@@ -28,12 +28,6 @@ static const struct cpu_kernels *reference_of(const struct cpu_kernels *table)
     return table->fine ? NULL : reference;
 }
 
-static int32_t quant_at(bool fine, const struct quant_group *group, uint32_t row,
-                        uint32_t input)
-{
-    return fine ? fine_quant(group, row, input) : group->quants[quant_index(row, input)];
-}
-
 static void quant_put(bool fine, struct quant_group *group, uint32_t row, uint32_t input,
                       int32_t quant)
 {
@@ -105,13 +99,13 @@ static void check_quants(const struct cpu_kernels *plain, const struct quant_gro
     for (uint32_t i = 0; i < BLOCKS * PACKED_BLOCK; i++) {
         const struct quant_group *group = &groups[i / PACKED_BLOCK];
         double scale = group->scale[GROUP_COPIES * row];
-        double value = quant_at(plain->fine, group, row, i % PACKED_BLOCK) * scale;
+        double value = quant_of(plain->fine, group, row, i % PACKED_BLOCK) * scale;
         check_close("quantise", value, x[i], scale * 0.5001 + 1e-30);
     }
     for (uint32_t b = 0; b < BLOCKS; b++) {
         int32_t sums[2] = {0};
         for (uint32_t i = 0; i < PACKED_BLOCK; i++)
-            sums[i / 16] += quant_at(plain->fine, &groups[b], row, i);
+            sums[i / 16] += quant_of(plain->fine, &groups[b], row, i);
         assert_int_equal(sums[0], groups[b].quant_sums[0][row]);
         assert_int_equal(sums[1], groups[b].quant_sums[1][row]);
         double sum = sums[0] + sums[1];
@@ -348,7 +342,7 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
         if (packed_is_quantised(product->weight.format)) {
             const struct quant_group *group =
                 &product->groups[row / GROUP_ROWS][i / PACKED_BLOCK];
-            value = (double)quant_at(product->plain->fine, group, row % GROUP_ROWS,
+            value = (double)quant_of(product->plain->fine, group, row % GROUP_ROWS,
                                      i % PACKED_BLOCK) *
                     group->scale[GROUP_COPIES * (row % GROUP_ROWS)];
         }

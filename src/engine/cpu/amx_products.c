@@ -92,6 +92,8 @@ static void prepare_bytes(enum packed_format format, const uint8_t *block,
                           struct ready_block *out)
 {
     avx512_prepare(format, block, 1, out);
+    if (block_kind_of(format) == BLOCK_HALVES)
+        return; /* it meets no tile */
     memset(out->quants + READY_QUANTS, 0, READY_QUANTS);
     memcpy(out->quants + 2 * READY_QUANTS, out->quants, READY_QUANTS);
 }

@@ -63,8 +63,11 @@ static inline uint32_t fine_quant_index(uint32_t row, uint32_t input)
     return row * (2 * PACKED_BLOCK) + input;
 }
 
-static inline int32_t fine_quant(const struct quant_group *group, uint32_t row, uint32_t input)
+static inline int32_t quant_of(bool fine, const struct quant_group *group, uint32_t row,
+                               uint32_t input)
 {
+    if (!fine)
+        return group->quants[quant_index(row, input)];
     const int8_t *at = group->quants + fine_quant_index(row, input);
     return at[0] * FINE_LOWER + at[PACKED_BLOCK];
 }

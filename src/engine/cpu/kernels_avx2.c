@@ -197,19 +197,10 @@ static void multiply_direct(enum packed_format format, const uint8_t *weight, ui
 
 const struct cpu_kernels cpu_kernels_avx2 = {
     .name = "avx2",
-    .norm = norm,
     .quantise = quantise,
-    .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
     .direct_rows = 2,
     .multiply_direct = multiply_direct,
-    .multiply_float = multiply_float,
-    .rotate_halves = rotate_halves,
-    .rotate_pairs = rotate_pairs,
-    .store_half = store_half,
-    .load_half = load_half,
-    .attend = attend,
-    .attend_half = attend_half,
-    .fold = fold,
+    FLOAT_KERNELS,
 };

@@ -10,21 +10,11 @@
 
 const struct cpu_kernels cpu_kernels_avx512 = {
     .name = "avx512",
-    .norm = norm,
     .quantise = quantise,
     .quantise_rows = quantise_rows,
-    .silu_multiply = silu_multiply,
     .prepare = avx512_prepare,
     .multiply = avx512_multiply,
     .direct_rows = AVX512_DIRECT_ROWS,
     .multiply_direct = avx512_multiply_direct,
-    .multiply_float = multiply_float,
-    .rotate_halves = rotate_halves,
-    .rotate_pairs = rotate_pairs,
-    .store_half = store_half,
-    .load_half = load_half,
-    .turn_keys = turn_keys,
-    .attend = attend,
-    .attend_half = attend_half,
-    .fold = fold,
+    FLOAT_KERNELS,
 };

@@ -12,19 +12,10 @@
 
 const struct cpu_kernels cpu_kernels_i8mm = {
     .name = "i8mm",
-    .norm = norm,
     .quantise = quantise,
-    .silu_multiply = silu_multiply,
     .prepare = i8mm_prepare,
     .multiply = i8mm_multiply,
     .direct_rows = I8MM_DIRECT_ROWS,
     .multiply_direct = i8mm_multiply_direct,
-    .multiply_float = multiply_float,
-    .rotate_halves = rotate_halves,
-    .rotate_pairs = rotate_pairs,
-    .store_half = store_half,
-    .load_half = load_half,
-    .attend = attend,
-    .attend_half = attend_half,
-    .fold = fold,
+    FLOAT_KERNELS,
 };

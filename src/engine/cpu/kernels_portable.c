@@ -94,12 +94,6 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static int32_t quant_of(bool fine, const struct quant_group *group, uint32_t row,
-                        uint32_t input)
-{
-    return fine ? fine_quant(group, row, input) : group->quants[quant_index(row, input)];
-}
-
 static int32_t whole_product(bool fine, const struct ready_block *weight, uint32_t output,
                              const struct quant_group *activations, uint32_t row,
                              uint32_t group_begin, uint32_t group_end)
@@ -188,21 +182,12 @@ static void multiply_direct(enum packed_format format, const uint8_t *weight, ui
 
 const struct cpu_kernels cpu_kernels_portable = {
     .name = "portable",
-    .norm = norm,
     .quantise = quantise,
-    .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply,
     .direct_rows = 2,
     .multiply_direct = multiply_direct,
-    .multiply_float = multiply_float,
-    .rotate_halves = rotate_halves,
-    .rotate_pairs = rotate_pairs,
-    .store_half = store_half,
-    .load_half = load_half,
-    .attend = attend,
-    .attend_half = attend_half,
-    .fold = fold,
+    FLOAT_KERNELS,
 };
 
 /* ---- fine quants ---------------------------------------------------------------------------- */
@@ -226,20 +211,11 @@ static void multiply_direct_fine(enum packed_format format, const uint8_t *weigh
 const struct cpu_kernels cpu_kernels_portable_fine = {
     .name = "portable12",
     .fine = true,
-    .norm = norm,
     .quantise = quantise_fine,
-    .silu_multiply = silu_multiply,
     .prepare = prepare,
     .multiply = multiply_fine,
     .direct_rows = 2,
     .multiply_direct = multiply_direct_fine,
-    .multiply_float = multiply_float,
-    .rotate_halves = rotate_halves,
-    .rotate_pairs = rotate_pairs,
-    .store_half = store_half,
-    .load_half = load_half,
-    .attend = attend,
-    .attend_half = attend_half,
-    .fold = fold,
+    FLOAT_KERNELS,
 };
 #endif

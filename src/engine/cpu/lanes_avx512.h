@@ -92,6 +92,16 @@ static inline float lanes_largest(lanes a)
     return _mm512_reduce_max_ps(a);
 }
 
+/* Sums of fours: those of the first and of the second 16 numbers. */
+static inline void lanes_sum_quarters(__m256i fours, int16_t sums[2])
+{
+    __m128i pairs =
+        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    pairs = _mm_hadd_epi32(pairs, pairs);
+    sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
+    sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
+}
+
 /* 32 numbers at once: the conversion rounds to nearest, and the dot product with ones adds up. */
 #define LANES_ROUND_BLOCK
 static inline void lanes_round_block(const float *x, float inverse, int8_t *to, int16_t sums[2])
@@ -101,12 +111,8 @@ static inline void lanes_round_block(const float *x, float inverse, int8_t *to, 
     __m512i second = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + LANES), by));
     __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(second), _mm512_cvtepi32_epi8(first));
     _mm256_storeu_si256((__m256i *)(void *)to, bytes);
-    __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
-    __m128i pairs =
-        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-    pairs = _mm_hadd_epi32(pairs, pairs);
-    sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
-    sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
+    lanes_sum_quarters(_mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes),
+                       sums);
 }
 
 /* ---- sixteen rows of a block ----------------------------------------------------------------
@@ -172,12 +178,7 @@ static inline void lanes_round_fine(const float *x, float inverse, int8_t *to, i
 {
     __m512i bytes = lanes_fine_bytes(lanes_round_words(x, x + LANES, inverse));
     _mm512_storeu_si512(to, bytes);
-    __m256i fours = lanes_fine_fours(bytes);
-    __m128i pairs =
-        _mm_hadd_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-    pairs = _mm_hadd_epi32(pairs, pairs);
-    sums[0] = (int16_t)_mm_extract_epi32(pairs, 0);
-    sums[1] = (int16_t)_mm_extract_epi32(pairs, 1);
+    lanes_sum_quarters(lanes_fine_fours(bytes), sums);
 }
 
 /* Fours of eight pairs of rows: lane r of sums[h] is the sum of row r's half h. */
