@@ -106,6 +106,13 @@ static void panel_add(float *restrict to, const float *restrict sums, uint32_t w
             to[n] += sums[n];
 }
 
+/* What is about to be written: a line of each of many rows, which no processor sees coming. */
+static void rows_prefetch(const float *to, uint64_t stride, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        __builtin_prefetch(to + r * stride, 1);
+}
+
 /* ---- plain ---------------------------------------------------------------------------------- */
 
 static void project_panel(struct cpu_device *cpu, const struct cpu_scratch *scratch,
@@ -119,13 +126,14 @@ static void project_panel(struct cpu_device *cpu, const struct cpu_scratch *scra
     panel_prepare(cpu, &work);
     for (uint32_t row = 0; row < rows; row += MATMUL_ROWS) {
         uint32_t count = rows_left(row, rows);
+        float *out = to->out + (uint64_t)row * to->stride + first - to->outputs.begin;
+        rows_prefetch(out, to->stride, count);
         panel_multiply(cpu, &work, row, count, scratch->sums);
         for (uint32_t r = 0; r < count; r++) {
-            float *out = to->out + (uint64_t)(row + r) * to->stride + first - to->outputs.begin;
             float *sums = scratch->sums[r];
             for (uint32_t n = 0; to->bias && n < width; n++)
                 sums[n] += to->bias[first + n];
-            panel_store(out, sums, width);
+            panel_store(out + (uint64_t)r * to->stride, sums, width);
         }
     }
 }
@@ -244,11 +252,11 @@ void cpu_project_residual(struct device *device, struct seat seat,
         panel_prepare(cpu, &work);
         for (uint32_t row = 0; row < rows; row += MATMUL_ROWS) {
             uint32_t count = rows_left(row, rows);
+            float *out = x + (uint64_t)row * weight->outputs + panel * PANEL_OUTPUTS;
+            rows_prefetch(out, weight->outputs, count);
             panel_multiply(cpu, &work, row, count, scratch->sums);
-            for (uint32_t r = 0; r < count; r++) {
-                float *out = x + (uint64_t)(row + r) * weight->outputs + panel * PANEL_OUTPUTS;
-                panel_add(out, scratch->sums[r], width);
-            }
+            for (uint32_t r = 0; r < count; r++)
+                panel_add(out + (uint64_t)r * weight->outputs, scratch->sums[r], width);
         }
     }
 }
