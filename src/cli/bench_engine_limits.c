@@ -19,13 +19,24 @@
 
 /* ---- memory ----------------------------------------------------------------------------------- */
 
+/* In several places at once, and told ahead: so a processor reads fastest. */
+#define READ_PLACES 4
+#define READ_LINE 8    /* words */
+#define READ_AHEAD 320 /* words */
+
 static uint64_t read_all(const uint64_t *memory)
 {
-    uint64_t sum[16] = {0};
-    for (uint64_t i = 0; i < READ_BYTES / sizeof(*memory); i += 16)
-        for (int j = 0; j < 16; j++)
-            sum[j] += memory[i + (uint64_t)j];
-    for (int j = 1; j < 16; j++)
+    const uint64_t words = READ_BYTES / sizeof(*memory), apart = words / READ_PLACES;
+    uint64_t sum[READ_LINE] = {0};
+    for (uint64_t i = 0; i < apart; i += READ_LINE) {
+        for (int place = 0; place < READ_PLACES; place++) {
+            const uint64_t *line = memory + (uint64_t)place * apart + i;
+            __builtin_prefetch(line + READ_AHEAD);
+            for (int j = 0; j < READ_LINE; j++)
+                sum[j] += line[j];
+        }
+    }
+    for (int j = 1; j < READ_LINE; j++)
         sum[0] += sum[j];
     return sum[0];
 }

@@ -306,14 +306,15 @@ static struct product *product_make(enum tensor_type type, const struct cpu_kern
     struct random_stream random = {100 + type};
     char text[256];
     uint32_t columns = tensor_type_block_values(type) == 256 ? 512 : BLOCKS * PACKED_BLOCK;
-    struct weight source = random_weight(&random, "test", type, 16, columns, 1.0f);
+    struct weight source =
+        random_weight(&random, "test", type, PANELS_TOGETHER * PANEL_OUTPUTS, columns, 1.0f);
     struct product *product = aligned_alloc(64, (sizeof(*product) + 63) / 64 * 64);
     assert_non_null(product);
     memset(product, 0, sizeof(*product));
     product->plain = plain;
     assert_int_equal(
         packed_weight_open(&product->arena, &source, &product->weight, ERROR_BUFFER(text)), 0);
-    packed_weight_fill(&product->weight, &source, 0, 1);
+    packed_weight_fill(&product->weight, &source, 0, PANELS_TOGETHER);
     random_weight_free(&source);
     for (uint32_t r = 0; r < ROWS; r++) {
         fill(&random, product->x[r], columns, 4.0f);
@@ -362,6 +363,28 @@ static void multiply(const struct cpu_kernels *table, struct product *product, u
                     add);
 }
 
+/* Several panels at once: each as alone. */
+static void check_panels(const struct cpu_kernels *table, const struct product *product,
+                         uint32_t blocks, uint32_t rows, const panel_sums *start, bool add)
+{
+    const struct packed_weight *weight = &product->weight;
+    panel_sums found[PANELS_TOGETHER][ROWS], expected[ROWS], *sums[PANELS_TOGETHER];
+    const uint8_t *weights[PANELS_TOGETHER];
+    for (uint32_t p = 0; p < PANELS_TOGETHER; p++) {
+        memcpy(found[p], start, sizeof(found[p]));
+        sums[p] = found[p];
+        weights[p] = packed_weight_panel(weight, p);
+    }
+    table->multiply_panels(weight->format, weights, blocks, product->groups[0], rows, sums,
+                           add);
+    for (uint32_t p = 0; p < PANELS_TOGETHER; p++) {
+        memcpy(expected, start, sizeof(expected));
+        product->plain->multiply_direct(weight->format, weights[p], blocks, product->groups[0],
+                                        BLOCKS, rows, expected, add);
+        check_bits(table, "multiply_panels", found[p][0], expected[0], ROWS * PANEL_OUTPUTS);
+    }
+}
+
 static void check_product(struct product *product, uint32_t blocks, uint32_t rows, bool add)
 {
     panel_sums start[ROWS], expected[ROWS], found[ROWS];
@@ -383,6 +406,8 @@ static void check_product(struct product *product, uint32_t blocks, uint32_t row
         memcpy(found, start, sizeof(start));
         multiply(tables[t], product, blocks, rows, found, add);
         check_bits(tables[t], "multiply", found[0], expected[0], ROWS * PANEL_OUTPUTS);
+        if (tables[t]->multiply_panels && rows <= tables[t]->panels_rows)
+            check_panels(tables[t], product, blocks, rows, start, add);
         if (rows > tables[t]->direct_rows)
             continue;
         memcpy(found, start, sizeof(start));

@@ -119,27 +119,49 @@ static ALWAYS_INLINE void add_four(const enum part part, __m512i quants,
     }
 }
 
+/* Adds up the products of inputs of groups [begin, end). Fine quants: few rows have sums of their own
+ * for the lower parts, which need not wait for the upper ones; of many they would not fit. */
+#define ROWS_APART 3
+
+static ALWAYS_INLINE void add_groups(const bool fine, const struct block *block,
+                                     const struct quant_group *group, uint32_t first,
+                                     const uint32_t rows, const uint32_t begin,
+                                     const uint32_t end, const __m512i start[TILE_ROWS],
+                                     __m512i whole[TILE_ROWS])
+{
+    __m512i lower[TILE_ROWS];
+    for (uint32_t r = 0; r < rows; r++) {
+        whole[r] = fine ? _mm512_setzero_si512() : start[r];
+        if (fine && rows <= ROWS_APART)
+            lower[r] = start[r];
+    }
+    for (uint32_t g = begin; g < end; g++) {
+        add_four(fine ? PART_UPPER : PART_ALL, block->quants[g], group, first, rows, g, whole);
+        if (fine && rows <= ROWS_APART)
+            add_four(PART_LOWER, block->quants[g], group, first, rows, g, lower);
+    }
+    if (!fine)
+        return;
+    for (uint32_t r = 0; r < rows; r++)
+        whole[r] = _mm512_add_epi32(_mm512_slli_epi32(whole[r], 4),
+                                    rows <= ROWS_APART ? lower[r] : start[r]);
+    for (uint32_t g = begin; rows > ROWS_APART && g < end; g++)
+        add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
+}
+
 /* Adds a block to the sums of `rows` rows, from row `first` of the group on. */
 static ALWAYS_INLINE void add_block(const bool fine, const enum block_kind kind, const int lift,
                                     const struct block *block, const struct quant_group *group,
                                     uint32_t first, const uint32_t rows, __m512 sum[TILE_ROWS])
 {
     const uint32_t halves = kind == BLOCK_HALVES ? 2 : 1;
-    __m512i whole[TILE_ROWS];
+    __m512i start[TILE_ROWS], whole[TILE_ROWS];
     for (uint32_t half = 0; half < halves; half++) {
         __m512 scale = half ? block->other : block->scale;
-        const uint32_t begin = half * 4, end = (half + 1) * QUANT_GROUPS / halves;
         for (uint32_t r = 0; r < rows; r++)
-            whole[r] = fine ? _mm512_setzero_si512()
-                            : start_of(kind, lift, group, first + r, (int)half);
-        for (uint32_t g = begin; g < end; g++)
-            add_four(fine ? PART_UPPER : PART_ALL, block->quants[g], group, first, rows, g,
-                     whole);
-        for (uint32_t r = 0; fine && r < rows; r++)
-            whole[r] = _mm512_add_epi32(_mm512_slli_epi32(whole[r], 4),
-                                        start_of(kind, lift, group, first + r, (int)half));
-        for (uint32_t g = begin; fine && g < end; g++)
-            add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
+            start[r] = start_of(kind, lift, group, first + r, (int)half);
+        add_groups(fine, block, group, first, rows, half * 4,
+                   (half + 1) * QUANT_GROUPS / halves, start, whole);
         for (uint32_t r = 0; r < rows; r++)
             sum[r] = _mm512_fmadd_ps(
                 _mm512_cvtepi32_ps(whole[r]),
@@ -221,30 +243,99 @@ void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t bloc
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
+static ALWAYS_INLINE struct block packed_block(enum packed_format format, const uint8_t *at)
+{
+    struct block block;
+    for (int g = 0; g < QUANT_GROUPS; g++)
+        block.quants[g] = lifted_quants(format, at, g);
+    block.scale = both_halves(avx_scale(format, at, 0, 0), avx_scale(format, at, 0, 1));
+    block.other = block.scale;
+    if (block_kind_of(format) == BLOCK_MINIMA)
+        block.other = both_halves(avx_minimum(format, at, 0), avx_minimum(format, at, 1));
+    if (block_kind_of(format) == BLOCK_HALVES)
+        block.other = both_halves(avx_scale(format, at, 1, 0), avx_scale(format, at, 1, 1));
+    return block;
+}
+
 static ALWAYS_INLINE void direct_tile(const bool fine, enum packed_format format,
                                       const uint8_t *weight, uint32_t blocks,
                                       const struct quant_group *group, const uint32_t rows,
                                       panel_sums *sums, bool add)
 {
-    const enum block_kind kind = block_kind_of(format);
     __m512 sum[TILE_ROWS];
     for (uint32_t r = 0; r < rows; r++)
         sum[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), group++) {
-        struct block block;
-        for (int g = 0; g < QUANT_GROUPS; g++)
-            block.quants[g] = lifted_quants(format, weight, g);
-        block.scale =
-            both_halves(avx_scale(format, weight, 0, 0), avx_scale(format, weight, 0, 1));
-        if (kind == BLOCK_MINIMA)
-            block.other =
-                both_halves(avx_minimum(format, weight, 0), avx_minimum(format, weight, 1));
-        if (kind == BLOCK_HALVES)
-            block.other =
-                both_halves(avx_scale(format, weight, 1, 0), avx_scale(format, weight, 1, 1));
-        add_block(fine, kind, lift_of(format), &block, group, 0, rows, sum);
+        const struct block block = packed_block(format, weight);
+        add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows, sum);
     }
     store_sums(rows, sum, sums, add);
+}
+
+/* A block of each panel in turn: the processor fetches ahead in all of them, and it is told to. */
+#define AHEAD_BYTES 2560
+#define LINE_BYTES 64
+
+static ALWAYS_INLINE void prefetch_ahead(enum packed_format format, const uint8_t *block)
+{
+    for (uint32_t at = 0; at < packed_block_bytes(format); at += LINE_BYTES)
+        __builtin_prefetch(block + AHEAD_BYTES + at);
+}
+
+static ALWAYS_INLINE void panels_tile(const bool fine, enum packed_format format,
+                                      const uint8_t *const *weights, uint32_t blocks,
+                                      const struct quant_group *group, const uint32_t rows,
+                                      panel_sums *const *sums, bool add)
+{
+    __m512 sum[PANELS_TOGETHER][TILE_ROWS];
+    for (uint32_t p = 0; p < PANELS_TOGETHER; p++)
+        for (uint32_t r = 0; r < rows; r++)
+            sum[p][r] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < blocks; b++, group++) {
+#pragma GCC unroll 4
+        for (uint32_t p = 0; p < PANELS_TOGETHER; p++) {
+            const uint8_t *at = weights[p] + (uint64_t)b * packed_block_bytes(format);
+            prefetch_ahead(format, at);
+            const struct block block = packed_block(format, at);
+            add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows,
+                      sum[p]);
+        }
+    }
+#pragma GCC unroll 4
+    for (uint32_t p = 0; p < PANELS_TOGETHER; p++)
+        store_sums(rows, sum[p], sums[p], add);
+}
+
+static ALWAYS_INLINE void panels_format(const bool fine, enum packed_format format,
+                                        const uint8_t *const *weights, uint32_t blocks,
+                                        const struct quant_group *group, uint32_t rows,
+                                        panel_sums *const *sums, bool add)
+{
+    switch (rows) {
+    case 1: panels_tile(fine, format, weights, blocks, group, 1, sums, add); return;
+    case 2: panels_tile(fine, format, weights, blocks, group, 2, sums, add); return;
+    default: panels_tile(fine, format, weights, blocks, group, 3, sums, add); return;
+    }
+}
+
+void avx512_multiply_panels(enum packed_format format, const uint8_t *const *weights,
+                            uint32_t blocks, const struct quant_group *activations,
+                            uint32_t rows, panel_sums *const *sums, bool add)
+{
+#define PANELS_FORMAT(name) \
+    panels_format(false, name, weights, blocks, activations, rows, sums, add)
+    PACKED_DISPATCH(format, PANELS_FORMAT)
+#undef PANELS_FORMAT
+}
+
+void avx512_multiply_panels_fine(enum packed_format format, const uint8_t *const *weights,
+                                 uint32_t blocks, const struct quant_group *activations,
+                                 uint32_t rows, panel_sums *const *sums, bool add)
+{
+#define PANELS_FORMAT(name) \
+    panels_format(true, name, weights, blocks, activations, rows, sums, add)
+    PACKED_DISPATCH(format, PANELS_FORMAT)
+#undef PANELS_FORMAT
 }
 
 static ALWAYS_INLINE void direct_format(const bool fine, enum packed_format format,

@@ -20,6 +20,15 @@ void avx512_multiply_direct(enum packed_format format, const uint8_t *weight, ui
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add);
 
+/* Of PANELS_TOGETHER panels. */
+#define AVX512_PANELS_ROWS 3
+void avx512_multiply_panels(enum packed_format format, const uint8_t *const *weights,
+                            uint32_t blocks, const struct quant_group *activations,
+                            uint32_t rows, panel_sums *const *sums, bool add);
+void avx512_multiply_panels_fine(enum packed_format format, const uint8_t *const *weights,
+                                 uint32_t blocks, const struct quant_group *activations,
+                                 uint32_t rows, panel_sums *const *sums, bool add);
+
 /* With fine quants. Of ready weights only those whose halves have scales of their own. */
 void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t blocks,
                                  const struct quant_group *activations, uint32_t group_stride,

@@ -277,7 +277,7 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     uint64_t widest = widest_row(config);
     uint64_t queries = ATTENTION_ROWS * (config->head_count / config->kv_head_count);
     scratch->ready = memory_zeroed(4 * (widest / PACKED_BLOCK + 1) * sizeof(*scratch->ready));
-    scratch->sums = memory_zeroed(4 * MATMUL_ROWS * sizeof(*scratch->sums));
+    scratch->sums = memory_zeroed(2 * PANELS_TOGETHER * MATMUL_ROWS * sizeof(*scratch->sums));
     scratch->tile = memory_zeroed(2ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->turned = memory_zeroed(1ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->places = memory_zeroed(2ull * ATTENTION_TILE * sizeof(*scratch->places));

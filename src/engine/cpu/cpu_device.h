@@ -26,7 +26,7 @@ struct device_activations {
 /* What a thread needs for itself. */
 struct cpu_scratch {
     struct ready_block *ready;                  /* four panels */
-    panel_sums *sums;                           /* [4][MATMUL_ROWS] */
+    panel_sums *sums;                           /* [8][MATMUL_ROWS] */
     float *tile;                                /* keys and then values of a tile */
     float *turned;                              /* the keys as the kernels want them */
     const uint16_t **places;                    /* or where they are in their pages */

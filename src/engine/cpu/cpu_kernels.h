@@ -100,6 +100,8 @@ static inline enum block_kind block_kind_of(enum packed_format format)
     }
 }
 
+#define PANELS_TOGETHER 4
+
 /* Sums of one panel for `rows` rows; with `add`, added to what is there. */
 typedef float panel_sums[PANEL_OUTPUTS];
 
@@ -151,6 +153,13 @@ struct cpu_kernels {
     void (*multiply_direct)(enum packed_format format, const uint8_t *weight, uint32_t blocks,
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add);
+
+    /* The same of several panels at once, for up to panels_rows rows: what is read in several places
+     * is read faster. NULL: one after another. */
+    uint32_t panels_rows;
+    void (*multiply_panels)(enum packed_format format, const uint8_t *const *weights,
+                            uint32_t blocks, const struct quant_group *activations,
+                            uint32_t rows, panel_sums *const *sums, bool add);
 
     /* Float weights: `inputs` of them; row r is x + r * stride. */
     void (*multiply_float)(enum packed_format format, const uint8_t *weight, uint32_t inputs,

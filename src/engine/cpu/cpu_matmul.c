@@ -113,52 +113,149 @@ static void rows_prefetch(const float *to, uint64_t stride, uint32_t count)
         __builtin_prefetch(to + r * stride, 1);
 }
 
+/* ---- several panels at once ------------------------------------------------------------------
+ * Few rows are computed as fast as the weights can be read, and a processor that reads in four places
+ * fetches ahead in all of them: so a thread takes panels from four parts of its share in turn. */
+
+/* Things 0 .. count - 1: `apart` is the distance between those that are taken together, and what
+ * remains begins at `rest`. */
+struct parts {
+    uint32_t apart, rest;
+};
+
+static struct parts parts_of(const struct cpu_device *cpu, uint32_t rows, uint32_t count,
+                             uint32_t parts)
+{
+    if (!cpu->kernels->multiply_panels || rows > cpu->kernels->panels_rows)
+        return (struct parts){0, 0};
+    return (struct parts){count / parts, count / parts * parts};
+}
+
+/* All rows of the panels; those of panel i from sums[i * MATMUL_ROWS] on. */
+static void panels_multiply(struct cpu_device *cpu,
+                            const struct panel_work work[PANELS_TOGETHER], panel_sums *sums)
+{
+    enum packed_format format = work[0].weight->format;
+    bool alike = packed_is_quantised(format);
+    for (uint32_t i = 1; i < PANELS_TOGETHER; i++)
+        alike &= work[i].weight->format == format;
+    for (uint32_t i = 0; !alike && i < PANELS_TOGETHER; i++)
+        panel_multiply(cpu, &work[i], 0, work[i].rows, sums + i * MATMUL_ROWS);
+    for (uint32_t u = 0; alike && u < work[0].units; u++) {
+        uint32_t begin = work[0].bounds[u], end = work[0].bounds[u + 1];
+        const uint8_t *weights[PANELS_TOGETHER];
+        panel_sums *of_panels[PANELS_TOGETHER];
+        for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
+            weights[i] = panel_at(&work[i], begin);
+            of_panels[i] = sums + i * MATMUL_ROWS;
+        }
+        cpu->kernels->multiply_panels(format, weights, (end - begin) / PACKED_BLOCK,
+                                      cpu_group_of(work[0].in, 0, begin), work[0].rows,
+                                      of_panels, u > 0);
+    }
+}
+
+/* A panel of several matrices whose panels are one list. */
+struct place {
+    const struct device_projection *of;
+    uint32_t panel;
+};
+
+static struct place place_of(const struct device_projection *projections, uint32_t index)
+{
+    while (index >= panels_in(projections->outputs)) {
+        index -= panels_in(projections->outputs);
+        projections++;
+    }
+    return (struct place){projections, projections->outputs.begin / PANEL_OUTPUTS + index};
+}
+
+static struct span places_of(const struct device_projection *projections, uint32_t count,
+                             struct seat seat)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < count; i++)
+        total += panels_in(projections[i].outputs);
+    return span_of(total, seat.index, seat.members);
+}
+
 /* ---- plain ---------------------------------------------------------------------------------- */
+
+static struct panel_work projection_work(const struct cpu_scratch *scratch,
+                                         const struct device_activations *in, uint32_t rows,
+                                         const uint32_t bounds[2], struct place place)
+{
+    return (struct panel_work){
+        &place.of->weight->packed, place.panel, 0, in, rows, bounds, 1, scratch->ready};
+}
+
+/* Rows [row, row + count) of a panel to where they belong. */
+static void projection_store(struct place place, uint32_t row, uint32_t count, panel_sums *sums)
+{
+    const struct device_projection *to = place.of;
+    uint32_t first = place.panel * PANEL_OUTPUTS;
+    uint32_t width = panel_width(place.panel, to->outputs.end);
+    float *out = to->out + (uint64_t)row * to->stride + first - to->outputs.begin;
+    for (uint32_t r = 0; r < count; r++) {
+        for (uint32_t n = 0; to->bias && n < width; n++)
+            sums[r][n] += to->bias[first + n];
+        panel_store(out + (uint64_t)r * to->stride, sums[r], width);
+    }
+}
 
 static void project_panel(struct cpu_device *cpu, const struct cpu_scratch *scratch,
                           const struct device_activations *in, uint32_t rows,
-                          const struct device_projection *to, uint32_t panel)
+                          struct place place)
 {
     const uint32_t bounds[2] = {0, in->columns};
-    struct panel_work work = {&to->weight->packed, panel, 0, in, rows, bounds, 1,
-                              scratch->ready};
-    uint32_t first = panel * PANEL_OUTPUTS, width = panel_width(panel, to->outputs.end);
+    const struct panel_work work = projection_work(scratch, in, rows, bounds, place);
+    const struct device_projection *to = place.of;
     panel_prepare(cpu, &work);
     for (uint32_t row = 0; row < rows; row += MATMUL_ROWS) {
         uint32_t count = rows_left(row, rows);
-        float *out = to->out + (uint64_t)row * to->stride + first - to->outputs.begin;
-        rows_prefetch(out, to->stride, count);
+        rows_prefetch(to->out + (uint64_t)row * to->stride + place.panel * PANEL_OUTPUTS -
+                          to->outputs.begin,
+                      to->stride, count);
         panel_multiply(cpu, &work, row, count, scratch->sums);
-        for (uint32_t r = 0; r < count; r++) {
-            float *sums = scratch->sums[r];
-            for (uint32_t n = 0; to->bias && n < width; n++)
-                sums[n] += to->bias[first + n];
-            panel_store(out + (uint64_t)r * to->stride, sums, width);
-        }
+        projection_store(place, row, count, scratch->sums);
     }
+}
+
+static void project_together(struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                             const struct device_activations *in, uint32_t rows,
+                             const struct place places[PANELS_TOGETHER])
+{
+    const uint32_t bounds[2] = {0, in->columns};
+    struct panel_work work[PANELS_TOGETHER];
+    for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
+        work[i] = projection_work(scratch, in, rows, bounds, places[i]);
+    panels_multiply(cpu, work, scratch->sums);
+    for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
+        projection_store(places[i], 0, rows, scratch->sums + i * MATMUL_ROWS);
 }
 
 void cpu_project(struct device *device, struct seat seat, const struct device_activations *in,
                  uint32_t rows, const struct device_projection *projections, uint32_t count)
 {
     struct cpu_device *cpu = cpu_device_of(device);
-    uint32_t total = 0, passed = 0;
-    for (uint32_t i = 0; i < count; i++)
-        total += panels_in(projections[i].outputs);
-    struct span share = span_of(total, seat.index, seat.members);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct device_projection *to = &projections[i];
-        uint32_t first = to->outputs.begin / PANEL_OUTPUTS, panels = panels_in(to->outputs);
-        for (uint32_t p = 0; p < panels; p++, passed++)
-            if (passed >= share.begin && passed < share.end)
-                project_panel(cpu, cpu_scratch_of(cpu, seat), in, rows, to, first + p);
+    const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
+    struct span share = places_of(projections, count, seat);
+    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
+    for (uint32_t i = 0; i < parts.apart; i++) {
+        struct place places[PANELS_TOGETHER];
+        for (uint32_t k = 0; k < PANELS_TOGETHER; k++)
+            places[k] = place_of(projections, share.begin + i + k * parts.apart);
+        project_together(cpu, scratch, in, rows, places);
     }
+    for (uint32_t i = share.begin + parts.rest; i < share.end; i++)
+        project_panel(cpu, scratch, in, rows, place_of(projections, i));
 }
 
 /* ---- gated ----------------------------------------------------------------------------------
  * Two panels of each matrix at a time: 32 outputs, which are a block of the next activations. */
 
 #define GATED_OUTPUTS (2 * PANEL_OUTPUTS)
+#define GATED_PARTS (PANELS_TOGETHER / 2)
 
 /* `count` rows of the sums of gate and up, [2 + 2 panels][MATMUL_ROWS]. */
 static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels,
@@ -180,21 +277,36 @@ static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels
     }
 }
 
-/* Outputs [first, first + width) of the matrices. */
+/* The outputs of a range of both matrices, and the panels that a block of them has. */
+struct gated {
+    const struct device_weight *gate, *up;
+    struct range outputs;
+};
+
+static struct panel_work gated_work(const struct gated *of, uint32_t block, uint32_t index,
+                                    const struct cpu_scratch *scratch,
+                                    const struct device_activations *in, uint32_t rows,
+                                    const uint32_t bounds[2])
+{
+    uint32_t panel = (of->outputs.begin + block * GATED_OUTPUTS) / PANEL_OUTPUTS + index % 2;
+    const struct device_weight *weight = index < 2 ? of->gate : of->up;
+    uint64_t blocks = in->columns / PACKED_BLOCK;
+    return (struct panel_work){
+        &weight->packed, panel, 0, in, rows, bounds, 1, scratch->ready + index * blocks};
+}
+
 static void gated_block(struct cpu_device *cpu, const struct cpu_scratch *scratch,
                         const struct device_activations *in, uint32_t rows,
-                        const struct device_weight *gate, const struct device_weight *up,
-                        uint32_t first, uint32_t width, uint32_t column,
-                        struct device_activations *out)
+                        const struct gated *of, uint32_t block, struct device_activations *out)
 {
     const uint32_t bounds[2] = {0, in->columns};
-    uint32_t blocks = in->columns / PACKED_BLOCK, panels = width > PANEL_OUTPUTS ? 2 : 1;
+    uint32_t column = block * GATED_OUTPUTS,
+             left = of->outputs.end - of->outputs.begin - column;
+    uint32_t width = left < GATED_OUTPUTS ? left : GATED_OUTPUTS;
+    uint32_t panels = width > PANEL_OUTPUTS ? 2 : 1;
     struct panel_work work[4];
     for (uint32_t i = 0; i < 4; i++) {
-        const struct packed_weight *weight = i < 2 ? &gate->packed : &up->packed;
-        work[i] = (struct panel_work){
-            weight, first / PANEL_OUTPUTS + i % 2,        0, in, rows, bounds,
-            1,      scratch->ready + (uint64_t)i * blocks};
+        work[i] = gated_work(of, block, i, scratch, in, rows, bounds);
         if (i % 2 < panels)
             panel_prepare(cpu, &work[i]);
     }
@@ -207,21 +319,50 @@ static void gated_block(struct cpu_device *cpu, const struct cpu_scratch *scratc
     }
 }
 
+/* Two whole blocks: first the first panel of both in both matrices, then the second. */
+static void gated_together(struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                           const struct device_activations *in, uint32_t rows,
+                           const struct gated *of, const uint32_t blocks[GATED_PARTS],
+                           struct device_activations *out)
+{
+    const uint32_t bounds[2] = {0, in->columns};
+    panel_sums *sums[2] = {scratch->sums, scratch->sums + PANELS_TOGETHER * MATMUL_ROWS};
+    for (uint32_t panel = 0; panel < 2; panel++) {
+        struct panel_work work[PANELS_TOGETHER];
+        for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
+            work[i] =
+                gated_work(of, blocks[i / 2], panel + i % 2 * 2, scratch, in, rows, bounds);
+        panels_multiply(cpu, work, sums[panel]);
+    }
+    for (uint32_t b = 0; b < GATED_PARTS; b++) {
+        panel_sums of_block[4 * MATMUL_ROWS];
+        for (uint32_t i = 0; i < 4; i++)
+            memcpy(of_block[i * MATMUL_ROWS], sums[i % 2][(2 * b + i / 2) * MATMUL_ROWS],
+                   rows * sizeof(*of_block));
+        gated_rows(cpu, of_block, 2, rows, GATED_OUTPUTS, 0, blocks[b] * GATED_OUTPUTS, out);
+    }
+}
+
 void cpu_project_gated(struct device *device, struct seat seat,
                        const struct device_activations *in, uint32_t rows,
                        const struct device_weight *gate, const struct device_weight *up,
                        struct range outputs, struct device_activations *out)
 {
     struct cpu_device *cpu = cpu_device_of(device);
+    const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
+    const struct gated of = {gate, up, outputs};
     uint32_t total = outputs.end - outputs.begin;
-    uint32_t blocks = (total + GATED_OUTPUTS - 1) / GATED_OUTPUTS;
-    struct span share = span_of(blocks, seat.index, seat.members);
-    for (uint32_t b = share.begin; b < share.end; b++) {
-        uint32_t column = b * GATED_OUTPUTS;
-        uint32_t width = total - column < GATED_OUTPUTS ? total - column : GATED_OUTPUTS;
-        gated_block(cpu, cpu_scratch_of(cpu, seat), in, rows, gate, up, outputs.begin + column,
-                    width, column, out);
+    struct span share =
+        span_of((total + GATED_OUTPUTS - 1) / GATED_OUTPUTS, seat.index, seat.members);
+    uint32_t whole = total / GATED_OUTPUTS; /* blocks */
+    whole = whole < share.begin ? share.begin : whole < share.end ? whole : share.end;
+    struct parts parts = parts_of(cpu, rows, whole - share.begin, GATED_PARTS);
+    for (uint32_t i = 0; i < parts.apart; i++) {
+        const uint32_t blocks[GATED_PARTS] = {share.begin + i, share.begin + i + parts.apart};
+        gated_together(cpu, scratch, in, rows, &of, blocks, out);
     }
+    for (uint32_t b = share.begin + parts.rest; b < share.end; b++)
+        gated_block(cpu, scratch, in, rows, &of, b, out);
 }
 
 /* ---- over units ----------------------------------------------------------------------------- */
@@ -234,6 +375,34 @@ static void unit_bounds(const struct device_unit_product *product, uint32_t *bou
             product->unit_inputs[u] - product->unit_inputs[product->units.begin];
 }
 
+static void residual_panel(struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                           const struct panel_work *work, float *x)
+{
+    uint32_t outputs = work->weight->outputs, width = panel_width(work->panel, outputs);
+    panel_prepare(cpu, work);
+    for (uint32_t row = 0; row < work->rows; row += MATMUL_ROWS) {
+        uint32_t count = rows_left(row, work->rows);
+        float *out = x + (uint64_t)row * outputs + work->panel * PANEL_OUTPUTS;
+        rows_prefetch(out, outputs, count);
+        panel_multiply(cpu, work, row, count, scratch->sums);
+        for (uint32_t r = 0; r < count; r++)
+            panel_add(out + (uint64_t)r * outputs, scratch->sums[r], width);
+    }
+}
+
+static void residual_together(struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                              const struct panel_work work[PANELS_TOGETHER], float *x)
+{
+    panels_multiply(cpu, work, scratch->sums);
+    for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
+        uint32_t outputs = work[i].weight->outputs;
+        float *out = x + work[i].panel * PANEL_OUTPUTS;
+        for (uint32_t r = 0; r < work[i].rows; r++)
+            panel_add(out + (uint64_t)r * outputs, scratch->sums[i * MATMUL_ROWS + r],
+                      panel_width(work[i].panel, outputs));
+    }
+}
+
 void cpu_project_residual(struct device *device, struct seat seat,
                           const struct device_activations *in, uint32_t rows,
                           const struct device_unit_product *product, float *x)
@@ -244,21 +413,20 @@ void cpu_project_residual(struct device *device, struct seat seat,
     uint32_t bounds[DEVICE_UNITS_MAX + 1];
     unit_bounds(product, bounds);
     struct span share = span_of(weight->panels, seat.index, seat.members);
-    for (uint32_t panel = share.begin; panel < share.end; panel++) {
-        struct panel_work work = {
-            weight, panel,  product->unit_inputs[product->units.begin], in,
-            rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
-        uint32_t width = panel_width(panel, weight->outputs);
-        panel_prepare(cpu, &work);
-        for (uint32_t row = 0; row < rows; row += MATMUL_ROWS) {
-            uint32_t count = rows_left(row, rows);
-            float *out = x + (uint64_t)row * weight->outputs + panel * PANEL_OUTPUTS;
-            rows_prefetch(out, weight->outputs, count);
-            panel_multiply(cpu, &work, row, count, scratch->sums);
-            for (uint32_t r = 0; r < count; r++)
-                panel_add(out + (uint64_t)r * weight->outputs, scratch->sums[r], width);
+    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
+    struct panel_work work = {
+        weight, 0,      product->unit_inputs[product->units.begin], in,
+        rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
+    for (uint32_t i = 0; i < parts.apart; i++) {
+        struct panel_work together[PANELS_TOGETHER];
+        for (uint32_t k = 0; k < PANELS_TOGETHER; k++) {
+            together[k] = work;
+            together[k].panel = share.begin + i + k * parts.apart;
         }
+        residual_together(cpu, scratch, together, x);
     }
+    for (work.panel = share.begin + parts.rest; work.panel < share.end; work.panel++)
+        residual_panel(cpu, scratch, &work, x);
 }
 
 void cpu_project_partials(struct device *device, struct seat seat,

@@ -19,5 +19,7 @@ const struct cpu_kernels cpu_kernels_amx = {
     .multiply = amx_multiply,
     .direct_rows = AVX512_DIRECT_ROWS,
     .multiply_direct = avx512_multiply_direct_fine,
+    .panels_rows = AVX512_PANELS_ROWS,
+    .multiply_panels = avx512_multiply_panels_fine,
     FLOAT_KERNELS,
 };

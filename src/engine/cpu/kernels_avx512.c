@@ -16,5 +16,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .multiply = avx512_multiply,
     .direct_rows = AVX512_DIRECT_ROWS,
     .multiply_direct = avx512_multiply_direct,
+    .panels_rows = AVX512_PANELS_ROWS,
+    .multiply_panels = avx512_multiply_panels,
     FLOAT_KERNELS,
 };
