@@ -131,27 +131,25 @@ static struct parts parts_of(const struct cpu_device *cpu, uint32_t rows, uint32
     return (struct parts){count / parts, count / parts * parts};
 }
 
-/* All rows of the panels; those of panel i from sums[i * MATMUL_ROWS] on. */
+/* All rows of the panels; those of panel i from sums[i] on. */
 static void panels_multiply(struct cpu_device *cpu,
-                            const struct panel_work work[PANELS_TOGETHER], panel_sums *sums)
+                            const struct panel_work work[PANELS_TOGETHER],
+                            panel_sums *const sums[PANELS_TOGETHER])
 {
     enum packed_format format = work[0].weight->format;
     bool alike = packed_is_quantised(format);
     for (uint32_t i = 1; i < PANELS_TOGETHER; i++)
         alike &= work[i].weight->format == format;
     for (uint32_t i = 0; !alike && i < PANELS_TOGETHER; i++)
-        panel_multiply(cpu, &work[i], 0, work[i].rows, sums + i * MATMUL_ROWS);
+        panel_multiply(cpu, &work[i], 0, work[i].rows, sums[i]);
     for (uint32_t u = 0; alike && u < work[0].units; u++) {
         uint32_t begin = work[0].bounds[u], end = work[0].bounds[u + 1];
         const uint8_t *weights[PANELS_TOGETHER];
-        panel_sums *of_panels[PANELS_TOGETHER];
-        for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
+        for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
             weights[i] = panel_at(&work[i], begin);
-            of_panels[i] = sums + i * MATMUL_ROWS;
-        }
         cpu->kernels->multiply_panels(format, weights, (end - begin) / PACKED_BLOCK,
-                                      cpu_group_of(work[0].in, 0, begin), work[0].rows,
-                                      of_panels, u > 0);
+                                      cpu_group_of(work[0].in, 0, begin), work[0].rows, sums,
+                                      u > 0);
     }
 }
 
@@ -227,11 +225,14 @@ static void project_together(struct cpu_device *cpu, const struct cpu_scratch *s
 {
     const uint32_t bounds[2] = {0, in->columns};
     struct panel_work work[PANELS_TOGETHER];
-    for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
+    panel_sums *sums[PANELS_TOGETHER];
+    for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
         work[i] = projection_work(scratch, in, rows, bounds, places[i]);
-    panels_multiply(cpu, work, scratch->sums);
+        sums[i] = scratch->sums + i * MATMUL_ROWS;
+    }
+    panels_multiply(cpu, work, sums);
     for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
-        projection_store(places[i], 0, rows, scratch->sums + i * MATMUL_ROWS);
+        projection_store(places[i], 0, rows, sums[i]);
 }
 
 void cpu_project(struct device *device, struct seat seat, const struct device_activations *in,
@@ -326,21 +327,19 @@ static void gated_together(struct cpu_device *cpu, const struct cpu_scratch *scr
                            struct device_activations *out)
 {
     const uint32_t bounds[2] = {0, in->columns};
-    panel_sums *sums[2] = {scratch->sums, scratch->sums + PANELS_TOGETHER * MATMUL_ROWS};
     for (uint32_t panel = 0; panel < 2; panel++) {
         struct panel_work work[PANELS_TOGETHER];
-        for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
-            work[i] =
-                gated_work(of, blocks[i / 2], panel + i % 2 * 2, scratch, in, rows, bounds);
-        panels_multiply(cpu, work, sums[panel]);
+        panel_sums *sums[PANELS_TOGETHER];
+        for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
+            uint32_t block = i / 2, index = panel + i % 2 * 2; /* as gated_rows wants them */
+            work[i] = gated_work(of, blocks[block], index, scratch, in, rows, bounds);
+            sums[i] = scratch->sums + (4 * block + index) * MATMUL_ROWS;
+        }
+        panels_multiply(cpu, work, sums);
     }
-    for (uint32_t b = 0; b < GATED_PARTS; b++) {
-        panel_sums of_block[4 * MATMUL_ROWS];
-        for (uint32_t i = 0; i < 4; i++)
-            memcpy(of_block[i * MATMUL_ROWS], sums[i % 2][(2 * b + i / 2) * MATMUL_ROWS],
-                   rows * sizeof(*of_block));
-        gated_rows(cpu, of_block, 2, rows, GATED_OUTPUTS, 0, blocks[b] * GATED_OUTPUTS, out);
-    }
+    for (uint32_t b = 0; b < GATED_PARTS; b++)
+        gated_rows(cpu, scratch->sums + 4 * b * MATMUL_ROWS, 2, rows, GATED_OUTPUTS, 0,
+                   blocks[b] * GATED_OUTPUTS, out);
 }
 
 void cpu_project_gated(struct device *device, struct seat seat,
@@ -393,12 +392,15 @@ static void residual_panel(struct cpu_device *cpu, const struct cpu_scratch *scr
 static void residual_together(struct cpu_device *cpu, const struct cpu_scratch *scratch,
                               const struct panel_work work[PANELS_TOGETHER], float *x)
 {
-    panels_multiply(cpu, work, scratch->sums);
+    panel_sums *sums[PANELS_TOGETHER];
+    for (uint32_t i = 0; i < PANELS_TOGETHER; i++)
+        sums[i] = scratch->sums + i * MATMUL_ROWS;
+    panels_multiply(cpu, work, sums);
     for (uint32_t i = 0; i < PANELS_TOGETHER; i++) {
         uint32_t outputs = work[i].weight->outputs;
         float *out = x + work[i].panel * PANEL_OUTPUTS;
         for (uint32_t r = 0; r < work[i].rows; r++)
-            panel_add(out + (uint64_t)r * outputs, scratch->sums[i * MATMUL_ROWS + r],
+            panel_add(out + (uint64_t)r * outputs, sums[i][r],
                       panel_width(work[i].panel, outputs));
     }
 }
