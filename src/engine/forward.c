@@ -136,6 +136,7 @@ static void logits_of_selected(struct forward_step *step, struct seat seat,
                            model->final_norm, model->config.rms_epsilon, rank->hidden);
     device->ops->sync(device, seat);
     device->ops->project(device, seat, rank->hidden, step->selected_count, &projection, 1);
+    device->ops->sync(device, seat);
 }
 
 void forward_run(struct forward_step *step, struct seat seat)

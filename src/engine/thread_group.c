@@ -53,6 +53,7 @@ void barrier_init(struct barrier *barrier, uint32_t members, uint32_t spins)
     atomic_init(&barrier->arrived, 0);
     atomic_init(&barrier->generation, 0);
     atomic_init(&barrier->parked, 0);
+    atomic_init(&barrier->taken, 0);
 }
 
 static void barrier_park(struct barrier *barrier, uint32_t generation)
@@ -72,6 +73,7 @@ static void barrier_arrive(struct barrier *barrier, uint32_t places)
         atomic_fetch_add_explicit(&barrier->arrived, places, memory_order_acq_rel);
     if (before + places == barrier->members) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&barrier->taken, 0, memory_order_relaxed);
         atomic_fetch_add(&barrier->generation, 1);
         if (atomic_load(&barrier->parked))
             syscall(SYS_futex, &barrier->generation, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL,
@@ -90,6 +92,8 @@ void barrier_wait(struct barrier *barrier)
 {
     if (barrier->members > 1)
         barrier_arrive(barrier, 1);
+    else
+        atomic_store_explicit(&barrier->taken, 0, memory_order_relaxed);
 }
 
 /* ---- pool -------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads that compute. A step of the engine is one function run by all threads of a pool at
- * once; they divide every operation among themselves by their index and meet at barriers, so that
- * a step costs one wake-up per thread and not one per operation.
+ * once; they divide every operation among themselves, by their index or as they become free, and
+ * meet at barriers, so that a step costs one wake-up per thread and not one per operation.
  *
  * Waiting spins for some microseconds (the others are nearly done) and then parks in a futex (an
  * idle pool, or fewer cores than threads, burns nothing). Where there are more threads than cores
@@ -23,10 +23,18 @@ struct barrier {
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) _Atomic uint32_t generation; /* the futex word */
     _Atomic uint32_t parked;
+    _Alignas(64) _Atomic uint32_t taken; /* see barrier_take; 0 after every meeting */
 };
 
 void barrier_init(struct barrier *barrier, uint32_t members, uint32_t spins);
 void barrier_wait(struct barrier *barrier);
+
+/* Numbers 0, 1, 2 ... for whoever asks, from 0 again when all have met: work that is dealt out as
+ * members become free. */
+static inline uint32_t barrier_take(struct barrier *barrier)
+{
+    return atomic_fetch_add_explicit(&barrier->taken, 1, memory_order_relaxed);
+}
 
 struct thread_pool;
 

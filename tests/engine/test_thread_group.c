@@ -55,6 +55,42 @@ static void test_all_arrive_before_any_leaves(void **state)
     }
 }
 
+#define THINGS 100
+
+/* `seen` is not atomic: each thing has one taker, and the meeting comes before the next round. */
+struct dealing {
+    struct barrier barrier;
+    uint32_t seen[THINGS];
+};
+
+static void take_things(void *context, uint32_t index)
+{
+    struct dealing *dealing = context;
+    (void)index;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i; (i = barrier_take(&dealing->barrier)) < THINGS;)
+            dealing->seen[i]++;
+        barrier_wait(&dealing->barrier);
+    }
+}
+
+static void test_everything_is_taken_once_between_meetings(void **state)
+{
+    (void)state;
+    const uint32_t threads[] = {1, 2, THREADS_MAX};
+    char text[256];
+    for (size_t i = 0; i < sizeof(threads) / sizeof(*threads); i++) {
+        struct thread_pool *pool;
+        struct dealing dealing = {0};
+        barrier_init(&dealing.barrier, threads[i], 100);
+        assert_int_equal(thread_pool_open(threads[i], &pool, ERROR_BUFFER(text)), BATON_OK);
+        thread_pool_run(pool, take_things, &dealing);
+        for (uint32_t thing = 0; thing < THINGS; thing++)
+            assert_int_equal(dealing.seen[thing], ROUNDS);
+        thread_pool_close(pool);
+    }
+}
+
 static void note_run(void *context, uint32_t index)
 {
     _Atomic uint32_t *seen = context;
@@ -111,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_arrive_before_any_leaves),
+        cmocka_unit_test(test_everything_is_taken_once_between_meetings),
         cmocka_unit_test(test_every_index_runs_once),
         cmocka_unit_test(test_bad_counts_are_refused),
         cmocka_unit_test(test_spans_cover_everything_once),

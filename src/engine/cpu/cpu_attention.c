@@ -135,13 +135,17 @@ void cpu_store_kv(struct device *device, struct seat seat, const struct device_r
                   const float *v)
 {
     struct cpu_device *cpu = cpu_device_of(device);
-    struct span share = span_of(rows->count * heads->kv_heads, seat.index, seat.members);
     const struct device_sequence *sequence = rows->sequences;
-    for (uint32_t i = share.begin; i < share.end; i++) {
-        uint32_t row = i / heads->kv_heads;
-        while (row >= sequence->first_row + sequence->row_count)
-            sequence++;
-        store_row_head(cpu, rows, heads, layer, sequence, row, i % heads->kv_heads, q, k, v);
+    for (uint32_t i; cpu_take(cpu, seat, cpu_groups_in(rows->count) * heads->kv_heads, &i);) {
+        struct span of_group = cpu_group_rows(i / heads->kv_heads, rows->count);
+        for (uint32_t row = of_group.begin; row < of_group.end; row++) {
+            while (row < sequence->first_row) /* the next head of the same rows */
+                sequence--;
+            while (row >= sequence->first_row + sequence->row_count)
+                sequence++;
+            store_row_head(cpu, rows, heads, layer, sequence, row, i % heads->kv_heads, q, k,
+                           v);
+        }
     }
 }
 
@@ -270,51 +274,47 @@ static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *
     finish_task(cpu, scratch, heads, task, out);
 }
 
-/* Walks through the tasks in their order; one that is not there ends it. */
-static bool next_task(const struct device_rows *rows, uint32_t kv_heads,
-                      struct attention_task *task)
+/* Walks through the tasks from the last to the first: the last rows of a prompt take longest, and
+ * nobody should begin with them when the others are done. One that is not there ends it. */
+static bool previous_task(const struct device_rows *rows, uint32_t kv_heads,
+                          struct attention_task *task)
 {
-    if (++task->head < kv_heads)
+    if (task->head-- > 0)
         return true;
-    task->head = 0;
-    const struct device_sequence *sequence = task->sequence;
-    task->row += task->count;
-    if (task->row == sequence->first_row + sequence->row_count) {
-        if (++sequence == rows->sequences + rows->sequence_count)
+    if (task->row == task->sequence->first_row) {
+        if (task->sequence == rows->sequences)
             return false;
-        task->sequence = sequence;
+        task->sequence--;
+        task->row = task->sequence->first_row + task->sequence->row_count;
     }
-    uint32_t left = sequence->first_row + sequence->row_count - task->row;
-    task->count = left < ATTENTION_ROWS ? left : ATTENTION_ROWS;
-    task->position = sequence->position + task->row - sequence->first_row;
+    uint32_t before = task->row - task->sequence->first_row;
+    uint32_t offset = (before - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
+    task->row = task->sequence->first_row + offset;
+    task->count = before - offset;
+    task->position = task->sequence->position + offset;
+    task->head = kv_heads - 1;
     return true;
 }
 
-static struct attention_task before_first(const struct device_rows *rows, uint32_t kv_heads)
+/* As if the rows after the last had just been done. */
+static struct attention_task after_last(const struct device_rows *rows)
 {
-    /* As if the rows before the first had just been done. */
-    return (struct attention_task){.sequence = rows->sequences, .head = kv_heads};
-}
-
-static uint64_t task_cost(const struct attention_task *task)
-{
-    return (uint64_t)task->count * (task->position + task->count);
+    const struct device_sequence *last = rows->sequences + rows->sequence_count - 1;
+    return (struct attention_task){.sequence = last, .row = last->first_row + last->row_count};
 }
 
 static void attend_tasks(struct cpu_device *cpu, struct seat seat,
                          const struct device_rows *rows, const struct device_heads *heads,
                          uint32_t layer, const float *q, struct device_activations *out)
 {
-    struct attention_task task = before_first(rows, heads->kv_heads);
-    uint64_t total = 0, passed = 0;
-    while (next_task(rows, heads->kv_heads, &task))
-        total += task_cost(&task);
-    task = before_first(rows, heads->kv_heads);
-    while (next_task(rows, heads->kv_heads, &task)) {
-        uint64_t cost = task_cost(&task), middle = passed + cost / 2;
-        passed += cost;
-        if (middle * seat.members / total == seat.index)
-            attend_task(cpu, cpu_scratch_of(cpu, seat), heads, layer, q, &task, out);
+    struct attention_task task = after_last(rows);
+    uint32_t taken, passed = 0;
+    cpu_take(cpu, seat, UINT32_MAX, &taken);
+    while (previous_task(rows, heads->kv_heads, &task)) {
+        if (passed++ != taken)
+            continue;
+        attend_task(cpu, cpu_scratch_of(cpu, seat), heads, layer, q, &task, out);
+        cpu_take(cpu, seat, UINT32_MAX, &taken);
     }
 }
 

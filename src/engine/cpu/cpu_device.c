@@ -145,17 +145,6 @@ void cpu_activations_set_rows(const struct cpu_device *device, struct device_act
 
 /* ---- row by row ----------------------------------------------------------------------------- */
 
-/* Whole groups of rows where there are enough of them, so that no two threads write to one. */
-static struct span rows_of(struct seat seat, uint32_t rows)
-{
-    if (rows < GROUP_ROWS * seat.members)
-        return span_of(rows, seat.index, seat.members);
-    struct span span = span_of((rows + GROUP_ROWS - 1) / GROUP_ROWS, seat.index, seat.members);
-    span.begin *= GROUP_ROWS;
-    span.end = span.end * GROUP_ROWS < rows ? span.end * GROUP_ROWS : rows;
-    return span;
-}
-
 static void cpu_sync(struct device *device, struct seat seat)
 {
     barrier_wait(&cpu_device_of(device)->crews[seat.rank]);
@@ -172,10 +161,33 @@ static void cpu_embed(struct device *device, struct seat seat,
                       uint32_t rows, float *x)
 {
     (void)device;
-    struct span share = rows_of(seat, rows);
+    struct span share = span_of(rows, seat.index, seat.members);
     for (uint32_t r = share.begin; r < share.end; r++)
         packed_weight_row(&embedding->packed, (uint32_t)tokens[r],
                           x + (uint64_t)r * embedding->packed.inputs);
+}
+
+/* Rows of one group. */
+struct rows_normalised {
+    const float *x;
+    const uint32_t *selected;
+    const float *weight;
+    float epsilon;
+    struct device_activations *out;
+};
+
+static void normalise_rows(struct cpu_device *cpu, struct seat seat,
+                           const struct rows_normalised *of, struct span rows)
+{
+    float *some = cpu_scratch_of(cpu, seat)->rows;
+    uint64_t columns = of->out->columns;
+    for (uint32_t r = rows.begin; r < rows.end; r++) {
+        uint64_t from = of->selected ? of->selected[r] : r;
+        cpu->kernels->norm(of->x + from * columns, of->weight, of->epsilon, of->out->columns,
+                           some + (r - rows.begin) * columns);
+    }
+    cpu_activations_set_rows(cpu, of->out, rows.begin, rows.end - rows.begin, 0,
+                             of->out->columns, some, of->out->columns);
 }
 
 static void cpu_normalise(struct device *device, struct seat seat, const float *x,
@@ -183,18 +195,15 @@ static void cpu_normalise(struct device *device, struct seat seat, const float *
                           float epsilon, struct device_activations *out)
 {
     struct cpu_device *cpu = cpu_device_of(device);
-    float *some = cpu_scratch_of(cpu, seat)->rows;
-    struct span share = rows_of(seat, rows);
-    for (uint32_t r = share.begin, count; r < share.end; r += count) {
-        count = GROUP_ROWS - r % GROUP_ROWS;
-        count = count < share.end - r ? count : share.end - r;
-        for (uint32_t i = 0; i < count; i++) {
-            uint64_t from = selected ? selected[r + i] : r + i;
-            cpu->kernels->norm(x + from * out->columns, weight, epsilon, out->columns,
-                               some + (uint64_t)i * out->columns);
-        }
-        cpu_activations_set_rows(cpu, out, r, count, 0, out->columns, some, out->columns);
+    const struct rows_normalised of = {x, selected, weight, epsilon, out};
+    if (rows < GROUP_ROWS * seat.members) {
+        struct span share = span_of(rows, seat.index, seat.members);
+        for (uint32_t r = share.begin; r < share.end; r++)
+            normalise_rows(cpu, seat, &of, (struct span){r, r + 1});
+        return;
     }
+    for (uint32_t i; cpu_take(cpu, seat, cpu_groups_in(rows), &i);)
+        normalise_rows(cpu, seat, &of, cpu_group_rows(i, rows));
 }
 
 static void cpu_add_partials(struct device *device, struct seat seat, const float *partials,

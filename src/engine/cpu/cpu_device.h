@@ -73,6 +73,17 @@ static inline struct cpu_scratch *cpu_scratch_of(struct cpu_device *device, stru
     return &device->scratch[seat.rank * device->members + seat.index];
 }
 
+/* Work on many rows is dealt out, one thing after another to whoever is free: cores are not equally
+ * fast at all times. (Few rows are divided beforehand; a thread then reads weights that follow each
+ * other.) One operation between two meetings of the crew does so. False: nothing is left of
+ * `count` things. */
+static inline bool cpu_take(struct cpu_device *device, struct seat seat, uint32_t count,
+                            uint32_t *index)
+{
+    *index = barrier_take(&device->crews[seat.rank]);
+    return *index < count;
+}
+
 /* Puts a row of floats into the form that the matrices want: columns [begin, end) of row `row`,
  * begin a multiple of 32, end one too or the last. */
 void cpu_activations_set(const struct cpu_device *device, struct device_activations *to,
@@ -95,6 +106,18 @@ static inline struct quant_group *cpu_group_of(const struct device_activations *
 {
     uint64_t blocks = activations->columns / PACKED_BLOCK;
     return activations->groups + row / GROUP_ROWS * blocks + column / PACKED_BLOCK;
+}
+
+static inline uint32_t cpu_groups_in(uint32_t rows)
+{
+    return (rows + GROUP_ROWS - 1) / GROUP_ROWS;
+}
+
+/* Rows of group `group`. */
+static inline struct span cpu_group_rows(uint32_t group, uint32_t rows)
+{
+    uint32_t begin = group * GROUP_ROWS;
+    return (struct span){begin, rows - begin < GROUP_ROWS ? rows : begin + GROUP_ROWS};
 }
 
 void cpu_project(struct device *device, struct seat seat, const struct device_activations *in,

@@ -113,6 +113,11 @@ static void rows_prefetch(const float *to, uint64_t stride, uint32_t count)
         __builtin_prefetch(to + r * stride, 1);
 }
 
+static bool is_dealt(const struct cpu_device *cpu, uint32_t rows)
+{
+    return rows > cpu->kernels->direct_rows;
+}
+
 /* ---- several panels at once ------------------------------------------------------------------
  * Few rows are computed as fast as the weights can be read, and a processor that reads in four places
  * fetches ahead in all of them: so a thread takes panels from four parts of its share in turn. */
@@ -168,13 +173,12 @@ static struct place place_of(const struct device_projection *projections, uint32
     return (struct place){projections, projections->outputs.begin / PANEL_OUTPUTS + index};
 }
 
-static struct span places_of(const struct device_projection *projections, uint32_t count,
-                             struct seat seat)
+static uint32_t places_in(const struct device_projection *projections, uint32_t count)
 {
     uint32_t total = 0;
     for (uint32_t i = 0; i < count; i++)
         total += panels_in(projections[i].outputs);
-    return span_of(total, seat.index, seat.members);
+    return total;
 }
 
 /* ---- plain ---------------------------------------------------------------------------------- */
@@ -240,7 +244,13 @@ void cpu_project(struct device *device, struct seat seat, const struct device_ac
 {
     struct cpu_device *cpu = cpu_device_of(device);
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
-    struct span share = places_of(projections, count, seat);
+    uint32_t total = places_in(projections, count);
+    if (is_dealt(cpu, rows)) {
+        for (uint32_t i; cpu_take(cpu, seat, total, &i);)
+            project_panel(cpu, scratch, in, rows, place_of(projections, i));
+        return;
+    }
+    struct span share = span_of(total, seat.index, seat.members);
     struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
     for (uint32_t i = 0; i < parts.apart; i++) {
         struct place places[PANELS_TOGETHER];
@@ -351,9 +361,14 @@ void cpu_project_gated(struct device *device, struct seat seat,
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
     const struct gated of = {gate, up, outputs};
     uint32_t total = outputs.end - outputs.begin;
-    struct span share =
-        span_of((total + GATED_OUTPUTS - 1) / GATED_OUTPUTS, seat.index, seat.members);
-    uint32_t whole = total / GATED_OUTPUTS; /* blocks */
+    uint32_t all = (total + GATED_OUTPUTS - 1) / GATED_OUTPUTS; /* blocks */
+    uint32_t whole = total / GATED_OUTPUTS;
+    if (is_dealt(cpu, rows)) {
+        for (uint32_t b; cpu_take(cpu, seat, all, &b);)
+            gated_block(cpu, scratch, in, rows, &of, b, out);
+        return;
+    }
+    struct span share = span_of(all, seat.index, seat.members);
     whole = whole < share.begin ? share.begin : whole < share.end ? whole : share.end;
     struct parts parts = parts_of(cpu, rows, whole - share.begin, GATED_PARTS);
     for (uint32_t i = 0; i < parts.apart; i++) {
@@ -414,11 +429,16 @@ void cpu_project_residual(struct device *device, struct seat seat,
     const struct packed_weight *weight = &product->weight->packed;
     uint32_t bounds[DEVICE_UNITS_MAX + 1];
     unit_bounds(product, bounds);
-    struct span share = span_of(weight->panels, seat.index, seat.members);
-    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
     struct panel_work work = {
         weight, 0,      product->unit_inputs[product->units.begin], in,
         rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
+    if (is_dealt(cpu, rows)) {
+        while (cpu_take(cpu, seat, weight->panels, &work.panel))
+            residual_panel(cpu, scratch, &work, x);
+        return;
+    }
+    struct span share = span_of(weight->panels, seat.index, seat.members);
+    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
     for (uint32_t i = 0; i < parts.apart; i++) {
         struct panel_work together[PANELS_TOGETHER];
         for (uint32_t k = 0; k < PANELS_TOGETHER; k++) {
@@ -431,6 +451,27 @@ void cpu_project_residual(struct device *device, struct seat seat,
         residual_panel(cpu, scratch, &work, x);
 }
 
+/* The sums of each unit by itself. */
+static void partials_panel(struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                           const struct panel_work *work, float *partials)
+{
+    uint32_t outputs = work->weight->outputs, width = panel_width(work->panel, outputs);
+    panel_prepare(cpu, work);
+    for (uint32_t u = 0; u < work->units; u++) {
+        struct panel_work of_unit = *work;
+        of_unit.bounds = work->bounds + u;
+        of_unit.units = 1;
+        float *unit = partials + (uint64_t)u * work->rows * outputs;
+        for (uint32_t row = 0; row < work->rows; row += MATMUL_ROWS) {
+            uint32_t count = rows_left(row, work->rows);
+            panel_multiply(cpu, &of_unit, row, count, scratch->sums);
+            for (uint32_t r = 0; r < count; r++)
+                panel_store(unit + (uint64_t)(row + r) * outputs + work->panel * PANEL_OUTPUTS,
+                            scratch->sums[r], width);
+        }
+    }
+}
+
 void cpu_project_partials(struct device *device, struct seat seat,
                           const struct device_activations *in, uint32_t rows,
                           const struct device_unit_product *product, float *partials)
@@ -438,27 +479,18 @@ void cpu_project_partials(struct device *device, struct seat seat,
     struct cpu_device *cpu = cpu_device_of(device);
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
     const struct packed_weight *weight = &product->weight->packed;
-    uint32_t bounds[DEVICE_UNITS_MAX + 1], units = product->units.end - product->units.begin;
+    uint32_t bounds[DEVICE_UNITS_MAX + 1];
     unit_bounds(product, bounds);
-    struct span share = span_of(weight->panels, seat.index, seat.members);
-    for (uint32_t panel = share.begin; panel < share.end; panel++) {
-        struct panel_work work = {
-            weight, panel,         product->unit_inputs[product->units.begin], in, rows, bounds,
-            1,      scratch->ready};
-        uint32_t width = panel_width(panel, weight->outputs);
-        panel_prepare(cpu, &work);
-        for (uint32_t u = 0; u < units; u++) {
-            work.bounds = bounds + u;
-            float *unit =
-                partials + (uint64_t)(product->units.begin + u) * rows * weight->outputs;
-            for (uint32_t row = 0; row < rows; row += MATMUL_ROWS) {
-                uint32_t count = rows_left(row, rows);
-                panel_multiply(cpu, &work, row, count, scratch->sums);
-                for (uint32_t r = 0; r < count; r++)
-                    panel_store(unit + (uint64_t)(row + r) * weight->outputs +
-                                    panel * PANEL_OUTPUTS,
-                                scratch->sums[r], width);
-            }
-        }
+    struct panel_work work = {
+        weight, 0,      product->unit_inputs[product->units.begin], in,
+        rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
+    float *first = partials + (uint64_t)product->units.begin * rows * weight->outputs;
+    if (is_dealt(cpu, rows)) {
+        while (cpu_take(cpu, seat, weight->panels, &work.panel))
+            partials_panel(cpu, scratch, &work, first);
+        return;
     }
+    struct span share = span_of(weight->panels, seat.index, seat.members);
+    for (work.panel = share.begin; work.panel < share.end; work.panel++)
+        partials_panel(cpu, scratch, &work, first);
 }
