@@ -5,7 +5,7 @@
  * (which the activations carry) is where the sum begins below zero. Rows go 8 at a time, as many as
  * the registers hold; up to 8 meet the packed weights. */
 #include "avx512_products.h"
-#include "avx_weights.h"
+#include "avx512_weights.h"
 
 #include <string.h>
 
@@ -43,12 +43,6 @@ static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint
     high = g % 4 < 3 ? _mm512_slli_epi16(high, (unsigned)(4 - g % 4 * 2))
                      : _mm512_srli_epi16(high, 2);
     return _mm512_or_si512(quants, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
-}
-
-static ALWAYS_INLINE __m512 both_halves(__m256 first, __m256 second)
-{
-    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)),
-                                               _mm256_castps_pd(second), 1));
 }
 
 /* A ready block's quants are [8 groups][16 outputs][4 inputs], lifted. */
@@ -101,6 +95,7 @@ static ALWAYS_INLINE __m512i start_of(const enum block_kind kind, const int lift
 struct block {
     __m512i quants[QUANT_GROUPS];
     __m512 scale, other;
+    struct avx512_fine_weight parts; /* instead of them, with fine quants */
 };
 
 /* Adds the products of group g to the whole sums; `part`: of the rows' bytes, or upper or lower ones. */
@@ -149,6 +144,30 @@ static ALWAYS_INLINE void add_groups(const bool fine, const struct block *block,
         add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
 }
 
+/* Adds a block of nibbles to the sums of `rows` rows with fine quants. The nibbles are not made less
+ * by 8; instead the middle is, which stays exact. */
+static ALWAYS_INLINE void add_fine(const struct block *block, const struct quant_group *group,
+                                   const uint32_t rows, __m512 sum[TILE_ROWS])
+{
+    __m512i start[TILE_ROWS], whole[TILE_ROWS];
+    __m512 at_zero[2];
+    for (int part = 0; part < 2; part++)
+        at_zero[part] = _mm512_fnmadd_ps(_mm512_set1_ps(FINE_OFFSET), block->parts.scale[part],
+                                         block->parts.middle[part]);
+    for (uint32_t r = 0; r < rows; r++)
+        start[r] = _mm512_setzero_si512();
+    add_groups(true, block, group, 0, rows, 0, QUANT_GROUPS, start, whole);
+    for (uint32_t r = 0; r < rows; r++) {
+        __m512 scaled =
+            _mm512_mul_ps(_mm512_cvtepi32_ps(whole[r]), _mm512_set1_ps(group->scale[r]));
+        __m512 scaled_sum = _mm512_set1_ps(group->scaled_sum[r]);
+        for (int part = 0; part < 2; part++)
+            sum[r] = _mm512_add_ps(sum[r],
+                                   _mm512_fmadd_ps(block->parts.scale[part], scaled,
+                                                   _mm512_mul_ps(at_zero[part], scaled_sum)));
+    }
+}
+
 /* Adds a block to the sums of `rows` rows, from row `first` of the group on. */
 static ALWAYS_INLINE void add_block(const bool fine, const enum block_kind kind, const int lift,
                                     const struct block *block, const struct quant_group *group,
@@ -183,9 +202,8 @@ static ALWAYS_INLINE void store_sums(const uint32_t rows, const __m512 sum[TILE_
 
 /* ---- many rows ------------------------------------------------------------------------------ */
 
-static ALWAYS_INLINE void tile(const bool fine, const enum block_kind kind,
-                               const struct ready_block *weight, uint32_t blocks,
-                               const struct quant_group *group, uint32_t first,
+static ALWAYS_INLINE void tile(const enum block_kind kind, const struct ready_block *weight,
+                               uint32_t blocks, const struct quant_group *group, uint32_t first,
                                const uint32_t rows, panel_sums *sums, bool add)
 {
     __m512 sum[TILE_ROWS];
@@ -197,12 +215,13 @@ static ALWAYS_INLINE void tile(const bool fine, const enum block_kind kind,
             block.quants[g] = _mm512_loadu_si512(weight->quants + 64 * g);
         block.scale = _mm512_loadu_ps(weight->scale);
         block.other = _mm512_loadu_ps(weight->other);
-        add_block(fine, kind, kind == BLOCK_MINIMA ? 0 : LIFT, &block, group, first, rows, sum);
+        add_block(false, kind, kind == BLOCK_MINIMA ? 0 : LIFT, &block, group, first, rows,
+                  sum);
     }
     store_sums(rows, sum, sums, add);
 }
 
-static ALWAYS_INLINE void multiply_kind(const bool fine, const enum block_kind kind,
+static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
                                         const struct ready_block *weight, uint32_t blocks,
                                         const struct quant_group *activations,
                                         uint32_t group_stride, uint32_t rows, panel_sums *sums,
@@ -210,11 +229,11 @@ static ALWAYS_INLINE void multiply_kind(const bool fine, const enum block_kind k
 {
     uint32_t r = 0;
     for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
-        tile(fine, kind, weight, blocks, activations + r / GROUP_ROWS * group_stride,
-             r % GROUP_ROWS, TILE_ROWS, sums + r, add);
+        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
+             TILE_ROWS, sums + r, add);
     for (; r < rows; r++)
-        tile(fine, kind, weight, blocks, activations + r / GROUP_ROWS * group_stride,
-             r % GROUP_ROWS, 1, sums + r, add);
+        tile(kind, weight, blocks, activations + r / GROUP_ROWS * group_stride, r % GROUP_ROWS,
+             1, sums + r, add);
 }
 
 void avx512_multiply(enum packed_format format, const struct ready_block *weight,
@@ -223,38 +242,43 @@ void avx512_multiply(enum packed_format format, const struct ready_block *weight
 {
     const enum block_kind kind = block_kind_of(format);
     if (kind == BLOCK_PLAIN)
-        multiply_kind(false, BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums,
-                      add);
+        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
     else if (kind == BLOCK_MINIMA)
-        multiply_kind(false, BLOCK_MINIMA, weight, blocks, activations, group_stride, rows,
-                      sums, add);
+        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
     else
-        multiply_kind(false, BLOCK_HALVES, weight, blocks, activations, group_stride, rows,
-                      sums, add);
-}
-
-void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t blocks,
-                                 const struct quant_group *activations, uint32_t group_stride,
-                                 uint32_t rows, panel_sums *sums, bool add)
-{
-    multiply_kind(true, BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums,
-                  add);
+        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
 }
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE struct block packed_block(enum packed_format format, const uint8_t *at)
+static ALWAYS_INLINE struct block packed_block(const bool fine, enum packed_format format,
+                                               const uint8_t *at)
 {
     struct block block;
     for (int g = 0; g < QUANT_GROUPS; g++)
         block.quants[g] = lifted_quants(format, at, g);
-    block.scale = both_halves(avx_scale(format, at, 0, 0), avx_scale(format, at, 0, 1));
+    if (fine && is_fine_weight(format)) {
+        block.parts = avx512_fine_weight_of(format, at);
+        return block;
+    }
+    block.scale = avx512_scale(format, at, 0);
     block.other = block.scale;
     if (block_kind_of(format) == BLOCK_MINIMA)
-        block.other = both_halves(avx_minimum(format, at, 0), avx_minimum(format, at, 1));
+        block.other = avx512_minimum(format, at);
     if (block_kind_of(format) == BLOCK_HALVES)
-        block.other = both_halves(avx_scale(format, at, 1, 0), avx_scale(format, at, 1, 1));
+        block.other = avx512_scale(format, at, 1);
     return block;
+}
+
+static ALWAYS_INLINE void add_packed(const bool fine, enum packed_format format,
+                                     const uint8_t *at, const struct quant_group *group,
+                                     const uint32_t rows, __m512 sum[TILE_ROWS])
+{
+    const struct block block = packed_block(fine, format, at);
+    if (fine && is_fine_weight(format))
+        add_fine(&block, group, rows, sum);
+    else
+        add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows, sum);
 }
 
 static ALWAYS_INLINE void direct_tile(const bool fine, enum packed_format format,
@@ -265,10 +289,8 @@ static ALWAYS_INLINE void direct_tile(const bool fine, enum packed_format format
     __m512 sum[TILE_ROWS];
     for (uint32_t r = 0; r < rows; r++)
         sum[r] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), group++) {
-        const struct block block = packed_block(format, weight);
-        add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows, sum);
-    }
+    for (uint32_t b = 0; b < blocks; b++, weight += packed_block_bytes(format), group++)
+        add_packed(fine, format, weight, group, rows, sum);
     store_sums(rows, sum, sums, add);
 }
 
@@ -296,9 +318,7 @@ static ALWAYS_INLINE void panels_tile(const bool fine, enum packed_format format
         for (uint32_t p = 0; p < PANELS_TOGETHER; p++) {
             const uint8_t *at = weights[p] + (uint64_t)b * packed_block_bytes(format);
             prefetch_ahead(format, at);
-            const struct block block = packed_block(format, at);
-            add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows,
-                      sum[p]);
+            add_packed(fine, format, at, group, rows, sum[p]);
         }
     }
 #pragma GCC unroll 4

@@ -29,10 +29,7 @@ void avx512_multiply_panels_fine(enum packed_format format, const uint8_t *const
                                  uint32_t blocks, const struct quant_group *activations,
                                  uint32_t rows, panel_sums *const *sums, bool add);
 
-/* With fine quants. Of ready weights only those whose halves have scales of their own. */
-void avx512_multiply_halves_fine(const struct ready_block *weight, uint32_t blocks,
-                                 const struct quant_group *activations, uint32_t group_stride,
-                                 uint32_t rows, panel_sums *sums, bool add);
+/* With fine quants. */
 void avx512_multiply_direct_fine(enum packed_format format, const uint8_t *weight,
                                  uint32_t blocks, const struct quant_group *activations,
                                  uint32_t group_stride, uint32_t rows, panel_sums *sums,

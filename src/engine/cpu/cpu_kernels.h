@@ -7,7 +7,10 @@
  *   of a range are added in ascending order in float, one multiply-add each:
  *       sum = fma((float)whole, weight scale * activation scale, sum)
  *       sum = fma(minimum, scaled sum of the activations, sum)           where there are minima
- *   (Two such steps for a block whose halves have their own scales.)
+ *   (Two such steps for a block whose halves have their own scales.) Fine quants with nibbles have
+ *   the two parts of fine_weights.h instead, first the upper and then the lower one:
+ *       sum = sum + (scale * whole * activation scale + middle * scaled sum)
+ *   in which everything but the first addition is exact.
  * - A product with a float weight is one multiply-add per input, ascending.
  * - A sum over a row (norm, dot product, softmax) has eight partial sums, input i in partial sum
  *   i % 8, joined as lanes_portable.h says.
@@ -29,7 +32,7 @@
 #if defined(__x86_64__)
 #define GROUP_ROWS 16
 #define GROUP_COPIES 1
-#define GROUP_PARTS 2 /* bytes that a quant has room for: fine ones have two */
+#define GROUP_PARTS 2 /* bytes that a quant has room for: fine ones have two, and bfloats */
 #else
 #define GROUP_ROWS 4
 #define GROUP_COPIES 2
@@ -40,6 +43,9 @@ struct quant_group {
     float scaled_sum[GROUP_COPIES * GROUP_ROWS]; /* scale * sum of the quants */
     int16_t quant_sums[2][GROUP_ROWS];           /* of inputs 0..15 and 16..31 */
     int8_t quants[GROUP_PARTS * GROUP_ROWS * PACKED_BLOCK];
+#if GROUP_PARTS > 1
+    uint16_t bfloats[GROUP_ROWS * PACKED_BLOCK]; /* fine quants times scale; bfloat_index */
+#endif
 };
 
 /* Where input `input` of row `row` is. Eight inputs from a multiple of 8 on are consecutive. */
@@ -52,11 +58,25 @@ static inline uint32_t quant_index(uint32_t row, uint32_t input)
 #endif
 }
 
-/* Fine quants, of the tables that say so, have 12 bits: first the upper 8 of a row's 32 inputs, with
- * the sign, and then the lower 4 of each, without. */
+/* Fine quants, of the tables that say so, have 12 bits of which only the first 8 that are not zero
+ * count, and their scale is a power of two: they are numbers of bfloat16 too. As bytes: first the
+ * upper 8 bits of a row's 32 inputs, with the sign, and then the lower 4 of each, without. */
 #define QUANT_MOST 127
-#define FINE_QUANT_MOST 2047
-#define FINE_LOWER 16 /* a quant is upper * FINE_LOWER + lower */
+#define FINE_QUANT_MOST 2040
+#define FINE_LEAST 0x1p-40f /* what is smaller is zero, so that no sum is subnormal */
+#define FINE_LOWER 16       /* a quant is upper * FINE_LOWER + lower */
+
+/* The scale of a block in which this bfloat is the largest. */
+static inline uint32_t fine_scale_bits(uint32_t largest_bits)
+{
+    return (largest_bits & 0x7f800000) - (10u << 23);
+}
+
+/* As bfloats: in pairs, as nibbles and bytes are easily made pairs of, (0, 2) (1, 3) (4, 6) ... */
+static inline uint32_t bfloat_index(uint32_t row, uint32_t input)
+{
+    return row * PACKED_BLOCK + (input & ~3u) + input % 2 * 2 + input / 2 % 2;
+}
 
 static inline uint32_t fine_quant_index(uint32_t row, uint32_t input)
 {
@@ -81,12 +101,12 @@ enum block_kind {
 };
 
 /* A block of a panel with every quant in a byte of its own and every scale a float. The order in
- * it is the business of the table that made it; some have their numbers twice, or three times. */
+ * it is the business of the table that made it; AMX has two bfloats for each. */
 #define READY_QUANTS (PANEL_OUTPUTS * PACKED_BLOCK)
 struct ready_block {
     float scale[2 * PANEL_OUTPUTS];
     float other[2 * PANEL_OUTPUTS];
-    int8_t quants[(GROUP_PARTS == 1 ? 1 : 3) * READY_QUANTS];
+    int8_t quants[(GROUP_PARTS == 1 ? 1 : 4) * READY_QUANTS];
 };
 
 static inline enum block_kind block_kind_of(enum packed_format format)
@@ -98,6 +118,12 @@ static inline enum block_kind block_kind_of(enum packed_format format)
     case PACKED_Q6_HALF_BLOCKS: return BLOCK_HALVES;
     default: return BLOCK_PLAIN;
     }
+}
+
+/* Whether fine quants meet it as fine_weights.h says. */
+static inline bool is_fine_weight(enum packed_format format)
+{
+    return packed_has_nibbles(format) && block_kind_of(format) != BLOCK_HALVES;
 }
 
 #define PANELS_TOGETHER 4
@@ -126,12 +152,13 @@ struct cpu_kernels {
     void (*norm)(const float *x, const float *weight, float epsilon, uint32_t count,
                  float *out);
 
-    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127, or
-     * / 2047. */
+    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. Fine
+     * ones: bytes and bfloats. */
     void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row);
 
     /* All rows of a group, `stride` apart; the second 16 inputs of each block may be elsewhere than
-     * behind the first. NULL: a row at a time. */
+     * behind the first. NULL: a row at a time. So many rows never meet the packed weights: fine
+     * ones become bfloats only. */
     void (*quantise_rows)(const float *first, const float *second, uint32_t stride,
                           uint32_t blocks, struct quant_group *group);
 

@@ -35,10 +35,10 @@ static bool has_halves(void) /* F16C */
     return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
 
-static bool has_tiles(void) /* AMX, and AMX with int8 */
+static bool has_tiles(void) /* AMX, and AMX with bfloat16 */
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 22 & 1);
 }
 
 static uint32_t processor_kernels(const struct cpu_kernels **out)

@@ -2,6 +2,7 @@
 /* The definition: plain C that any compiler and processor computes alike. It is meant to be read;
  * cpu_kernels.h says the order that the others must keep to. */
 #include "cpu_kernels.h"
+#include "fine_weights.h"
 #include "lanes_portable.h"
 
 #include "element_kernels.inc"
@@ -106,10 +107,33 @@ static int32_t whole_product(bool fine, const struct ready_block *weight, uint32
     return sum;
 }
 
-static float add_block(bool fine, enum block_kind kind, const struct ready_block *weight,
+/* A block of nibbles with fine quants. */
+static float add_fine(enum block_kind kind, const struct ready_block *weight, uint32_t output,
+                      const struct quant_group *activations, uint32_t row, float sum)
+{
+    float scale = weight->scale[output], minimum = -FINE_OFFSET * scale;
+    int32_t whole = whole_product(true, weight, output, activations, row, 0, 8);
+    if (kind == BLOCK_MINIMA) { /* the nibbles as they are */
+        whole -=
+            FINE_OFFSET * (activations->quant_sums[0][row] + activations->quant_sums[1][row]);
+        minimum = weight->other[output];
+    }
+    float scaled = (float)whole * activations->scale[GROUP_COPIES * row];
+    const struct fine_weight parts = fine_weight_of(scale, minimum);
+    for (int part = 0; part < 2; part++) {
+        float rest = parts.middle[part] * activations->scaled_sum[GROUP_COPIES * row];
+        sum += fmaf(parts.scale[part], scaled, rest);
+    }
+    return sum;
+}
+
+static float add_block(bool fine, enum packed_format format, const struct ready_block *weight,
                        uint32_t output, const struct quant_group *activations, uint32_t row,
                        float sum)
 {
+    const enum block_kind kind = block_kind_of(format);
+    if (fine && is_fine_weight(format))
+        return add_fine(kind, weight, output, activations, row, sum);
     float scale = activations->scale[GROUP_COPIES * row];
     if (kind == BLOCK_HALVES) {
         int32_t first = whole_product(fine, weight, output, activations, row, 0, 4);
@@ -134,8 +158,7 @@ static void multiply_quants(bool fine, enum packed_format format,
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
             float sum = 0.0f;
             for (uint32_t b = 0; b < blocks; b++)
-                sum = add_block(fine, block_kind_of(format), &weight[b], n, &group[b],
-                                r % GROUP_ROWS, sum);
+                sum = add_block(fine, format, &weight[b], n, &group[b], r % GROUP_ROWS, sum);
             sums[r][n] = add ? sums[r][n] + sum : sum;
         }
     }
@@ -150,8 +173,7 @@ static void multiply_row(bool fine, enum packed_format format, const uint8_t *we
         struct ready_block ready;
         prepare(format, weight + (uint64_t)b * packed_block_bytes(format), 1, &ready);
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
-            total[n] = add_block(fine, block_kind_of(format), &ready, n, &activations[b], row,
-                                 total[n]);
+            total[n] = add_block(fine, format, &ready, n, &activations[b], row, total[n]);
     }
     for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
         sums[n] = add ? sums[n] + total[n] : total[n];

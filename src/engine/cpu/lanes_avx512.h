@@ -173,11 +173,39 @@ static inline __m256i lanes_fine_fours(__m512i bytes)
                             _mm512_extracti64x4_epi64(fours, 1));
 }
 
-#define LANES_ROUND_FINE
-static inline void lanes_round_fine(const float *x, float inverse, int8_t *to, int16_t sums[2])
+/* Rounded to bfloat16, ties to even, and still floats. */
+static inline lanes lanes_to_bfloat(lanes x)
 {
-    __m512i bytes = lanes_fine_bytes(lanes_round_words(x, x + LANES, inverse));
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* Such floats of inputs 0..15 and 16..31 as bfloats, in the order of bfloat_index. */
+static inline __m512i lanes_pack_bfloats(lanes first, lanes second)
+{
+    /* The upper words of inputs (0, 2) (1, 3) (4, 6) (5, 7), and so on. */
+    const __m512i order =
+        _mm512_set_epi16(63, 59, 61, 57, 55, 51, 53, 49, 47, 43, 45, 41, 39, 35, 37, 33, 31, 27,
+                         29, 25, 23, 19, 21, 17, 15, 11, 13, 9, 7, 3, 5, 1);
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(first), order,
+                                     _mm512_castps_si512(second));
+}
+
+#define LANES_ROUND_FINE
+static inline void lanes_round_fine(const float *x, float scale, float inverse, int8_t *to,
+                                    uint16_t *bfloats, int16_t sums[2])
+{
+    lanes by = _mm512_set1_ps(inverse), times = _mm512_set1_ps(scale);
+    __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(lanes_to_bfloat(lanes_load(x)), by));
+    __m512i second =
+        _mm512_cvtps_epi32(_mm512_mul_ps(lanes_to_bfloat(lanes_load(x + LANES)), by));
+    __m512i bytes = lanes_fine_bytes(_mm512_packs_epi32(first, second));
     _mm512_storeu_si512(to, bytes);
+    _mm512_storeu_si512(bfloats,
+                        lanes_pack_bfloats(_mm512_mul_ps(_mm512_cvtepi32_ps(first), times),
+                                           _mm512_mul_ps(_mm512_cvtepi32_ps(second), times)));
     lanes_sum_quarters(lanes_fine_fours(bytes), sums);
 }
 
@@ -200,44 +228,41 @@ static inline void lanes_sum_fours(const __m512i fours[8], __m512i sums[2])
 }
 
 /* Rows r and r + 1 of a block into their places; returns the sums of fours. */
-static inline __m512i lanes_round_two(const bool fine, const float *first, const float *second,
-                                      uint32_t stride, const float inverse[2], uint32_t r,
+static inline __m512i lanes_round_two(const float *first, const float *second, uint32_t stride,
+                                      const float inverse[2], uint32_t r,
                                       struct quant_group *group)
 {
     __m512i words = lanes_round_words(first, second, inverse[0]);
     __m512i others = lanes_round_words(first + stride, second + stride, inverse[1]);
-    if (!fine) {
-        __m512i bytes = lanes_bytes_in_order(words, others);
-        _mm512_storeu_si512(group->quants + quant_index(r, 0), bytes);
-        return lanes_fours(bytes);
-    }
-    words = lanes_fine_bytes(words);
-    others = lanes_fine_bytes(others);
-    _mm512_storeu_si512(group->quants + fine_quant_index(r, 0), words);
-    _mm512_storeu_si512(group->quants + fine_quant_index(r + 1, 0), others);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(lanes_fine_fours(words)),
-                              lanes_fine_fours(others), 1);
+    __m512i bytes = lanes_bytes_in_order(words, others);
+    _mm512_storeu_si512(group->quants + quant_index(r, 0), bytes);
+    return lanes_fours(bytes);
 }
 
-static inline __attribute__((always_inline)) void
-quantise_sixteen(const bool fine, const float *first, const float *second, uint32_t stride,
-                 uint32_t blocks, struct quant_group *group)
+/* The largest magnitude of each row of a block. */
+static inline lanes lanes_row_largest(const float *low, const float *high, uint32_t stride)
+{
+    lanes largest[GROUP_ROWS];
+    for (uint32_t r = 0; r < GROUP_ROWS; r++)
+        largest[r] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(low + r * stride)),
+                                   _mm512_abs_ps(_mm512_loadu_ps(high + r * stride)));
+    return lanes_largest_of_each(largest);
+}
+
+static inline void quantise_rows(const float *first, const float *second, uint32_t stride,
+                                 uint32_t blocks, struct quant_group *group)
 {
     for (uint32_t b = 0; b < blocks; b++, group++) {
         const float *low = first + b * PACKED_BLOCK, *high = second + b * PACKED_BLOCK;
-        lanes largest[GROUP_ROWS];
         __m512i fours[GROUP_ROWS / 2], sums[2];
         _Alignas(64) float inverse[GROUP_ROWS];
-        for (uint32_t r = 0; r < GROUP_ROWS; r++)
-            largest[r] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(low + r * stride)),
-                                       _mm512_abs_ps(_mm512_loadu_ps(high + r * stride)));
-        lanes largest_of = lanes_largest_of_each(largest);
-        lanes most = _mm512_set1_ps(fine ? FINE_QUANT_MOST : QUANT_MOST);
-        lanes scale = _mm512_div_ps(largest_of, most);
-        __mmask16 some = _mm512_cmp_ps_mask(largest_of, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
-        _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most, largest_of));
+        lanes largest = lanes_row_largest(low, high, stride);
+        lanes most = _mm512_set1_ps(QUANT_MOST);
+        lanes scale = _mm512_div_ps(largest, most);
+        __mmask16 some = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
+        _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most, largest));
         for (uint32_t r = 0; r < GROUP_ROWS; r += 2)
-            fours[r / 2] = lanes_round_two(fine, low + r * stride, high + r * stride, stride,
+            fours[r / 2] = lanes_round_two(low + r * stride, high + r * stride, stride,
                                            inverse + r, r, group);
         lanes_sum_fours(fours, sums);
         _mm512_storeu_ps(group->scale, scale);
@@ -250,16 +275,54 @@ quantise_sixteen(const bool fine, const float *first, const float *second, uint3
     }
 }
 
-static inline void quantise_rows(const float *first, const float *second, uint32_t stride,
-                                 uint32_t blocks, struct quant_group *group)
+/* Lane r of the result is the sum of the lanes of a[r], which is exact in any order. */
+static inline lanes lanes_sum_of_each(const lanes a[16])
 {
-    quantise_sixteen(false, first, second, stride, blocks, group);
+    lanes b[8], c[4], d[2];
+    for (int i = 0; i < 8; i++)
+        b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        __m512d even = _mm512_castps_pd(b[2 * i]), odd = _mm512_castps_pd(b[2 * i + 1]);
+        c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+    }
+    for (int i = 0; i < 2; i++)
+        d[i] = _mm512_add_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88),
+                         _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
 }
 
+/* To bfloats: adding and subtracting 1.5 * 2^23 scales rounds to whole multiples of the scale. */
 static inline void quantise_rows_fine(const float *first, const float *second, uint32_t stride,
                                       uint32_t blocks, struct quant_group *group)
 {
-    quantise_sixteen(true, first, second, stride, blocks, group);
+    for (uint32_t b = 0; b < blocks; b++, group++) {
+        const float *low = first + b * PACKED_BLOCK, *high = second + b * PACKED_BLOCK;
+        _Alignas(64) float shifts[GROUP_ROWS];
+        lanes rows[GROUP_ROWS], largest = lanes_row_largest(low, high, stride);
+        __mmask16 some = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(FINE_LEAST), _CMP_GE_OQ);
+        __m512i exponent = _mm512_and_si512(_mm512_castps_si512(lanes_to_bfloat(largest)),
+                                            _mm512_set1_epi32(0x7f800000));
+        lanes scale = _mm512_castsi512_ps(
+            _mm512_maskz_sub_epi32(some, exponent, _mm512_set1_epi32(10 << 23)));
+        _mm512_store_ps(shifts, _mm512_mul_ps(scale, _mm512_set1_ps(LANES_SHIFT)));
+        for (uint32_t r = 0; r < GROUP_ROWS; r++) {
+            lanes shift = _mm512_set1_ps(shifts[r]);
+            lanes left = lanes_to_bfloat(_mm512_loadu_ps(low + r * stride));
+            lanes right = lanes_to_bfloat(_mm512_loadu_ps(high + r * stride));
+            if (!(some >> r & 1))
+                left = right = _mm512_setzero_ps();
+            left = _mm512_sub_ps(_mm512_add_ps(left, shift), shift);
+            right = _mm512_sub_ps(_mm512_add_ps(right, shift), shift);
+            _mm512_storeu_si512(group->bfloats + bfloat_index(r, 0),
+                                lanes_pack_bfloats(left, right));
+            rows[r] = _mm512_add_ps(left, right);
+        }
+        _mm512_storeu_ps(group->scale, scale);
+        _mm512_storeu_ps(group->scaled_sum, lanes_sum_of_each(rows));
+    }
 }
 
 /* ---- halves --------------------------------------------------------------------------------- */
