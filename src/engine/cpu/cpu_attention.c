@@ -229,8 +229,8 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
 /* The softmax's division, and the result into the activations; as floats only, where the part of
  * one KV head is not whole blocks. */
 static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
-                        const struct device_heads *heads, const struct attention_task *task,
-                        struct device_activations *out)
+                        const struct device_heads *heads, uint32_t rows,
+                        const struct attention_task *task, struct device_activations *out)
 {
     uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
     uint32_t width = group * dim, column = task->head * width;
@@ -245,7 +245,7 @@ static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *
         }
     }
     if (width % PACKED_BLOCK == 0)
-        cpu_activations_set_rows(cpu, out, task->row, task->count, column, column + width,
+        cpu_activations_set_rows(cpu, out, rows, task->row, task->count, column, column + width,
                                  out->values + (uint64_t)task->row * out->columns + column,
                                  out->columns);
 }
@@ -263,7 +263,8 @@ static void set_queries(const struct cpu_scratch *scratch, const struct device_h
 
 static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                         const struct device_heads *heads, uint32_t layer, const float *q,
-                        const struct attention_task *task, struct device_activations *out)
+                        uint32_t rows, const struct attention_task *task,
+                        struct device_activations *out)
 {
     uint32_t last = task->position + task->count;
     set_queries(scratch, heads, q, task);
@@ -271,7 +272,7 @@ static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *
         uint32_t end = load_tile(cpu, scratch, heads, task, layer, begin);
         attend_tile(cpu, scratch, heads, task, begin, end);
     }
-    finish_task(cpu, scratch, heads, task, out);
+    finish_task(cpu, scratch, heads, rows, task, out);
 }
 
 /* Walks through the tasks from the last to the first: the last rows of a prompt take longest, and
@@ -313,7 +314,7 @@ static void attend_tasks(struct cpu_device *cpu, struct seat seat,
     while (previous_task(rows, heads->kv_heads, &task)) {
         if (passed++ != taken)
             continue;
-        attend_task(cpu, cpu_scratch_of(cpu, seat), heads, layer, q, &task, out);
+        attend_task(cpu, cpu_scratch_of(cpu, seat), heads, layer, q, rows->count, &task, out);
         cpu_take(cpu, seat, UINT32_MAX, &taken);
     }
 }
@@ -375,7 +376,7 @@ static void fold_divided(struct cpu_device *cpu, struct seat seat,
             for (uint32_t t = 1; t < tiles; t++)
                 cpu->kernels->fold(&of_head[(uint64_t)t * heads->q_heads], dim, state);
         }
-        finish_task(cpu, scratch, heads, &task, out);
+        finish_task(cpu, scratch, heads, rows->count, &task, out);
     }
 }
 
@@ -395,6 +396,7 @@ void cpu_attend(struct device *device, struct seat seat, const struct device_row
         return;
     device->ops->sync(device, seat);
     struct span share = span_of(rows->count, seat.index, seat.members);
-    cpu_activations_set_rows(cpu, out, share.begin, share.end - share.begin, 0, out->columns,
-                             out->values + (uint64_t)share.begin * out->columns, out->columns);
+    cpu_activations_set_rows(cpu, out, rows->count, share.begin, share.end - share.begin, 0,
+                             out->columns, out->values + (uint64_t)share.begin * out->columns,
+                             out->columns);
 }

@@ -113,7 +113,8 @@ static int cpu_activations_open(struct device *device, uint32_t rows, uint32_t c
 }
 
 void cpu_activations_set(const struct cpu_device *device, struct device_activations *to,
-                         uint32_t row, uint32_t begin, uint32_t end, const float *values)
+                         uint32_t rows, uint32_t row, uint32_t begin, uint32_t end,
+                         const float *values)
 {
     if (to->values_wanted) {
         float *out = to->values + (uint64_t)row * to->columns + begin;
@@ -122,12 +123,13 @@ void cpu_activations_set(const struct cpu_device *device, struct device_activati
     }
     if (to->groups)
         device->kernels->quantise(values, (end - begin) / PACKED_BLOCK,
-                                  cpu_group_of(to, row, begin), row % GROUP_ROWS);
+                                  cpu_group_of(to, row, begin), row % GROUP_ROWS,
+                                  cpu_rows_are_few(device, rows));
 }
 
 void cpu_activations_set_rows(const struct cpu_device *device, struct device_activations *to,
-                              uint32_t row, uint32_t count, uint32_t begin, uint32_t end,
-                              const float *values, uint32_t stride)
+                              uint32_t rows, uint32_t row, uint32_t count, uint32_t begin,
+                              uint32_t end, const float *values, uint32_t stride)
 {
     bool together = cpu_sets_groups(device, to);
     for (uint32_t r = 0, some; r < count; r += some) {
@@ -135,7 +137,7 @@ void cpu_activations_set_rows(const struct cpu_device *device, struct device_act
         some =
             together && (row + r) % GROUP_ROWS == 0 && count - r >= GROUP_ROWS ? GROUP_ROWS : 1;
         if (some == 1)
-            cpu_activations_set(device, to, row + r, begin, end, from);
+            cpu_activations_set(device, to, rows, row + r, begin, end, from);
         else
             device->kernels->quantise_rows(from, from + PACKED_BLOCK / 2, stride,
                                            (end - begin) / PACKED_BLOCK,
@@ -167,13 +169,14 @@ static void cpu_embed(struct device *device, struct seat seat,
                           x + (uint64_t)r * embedding->packed.inputs);
 }
 
-/* Rows of one group. */
+/* All the rows; normalise_rows takes those of one group. */
 struct rows_normalised {
     const float *x;
     const uint32_t *selected;
     const float *weight;
     float epsilon;
     struct device_activations *out;
+    uint32_t rows;
 };
 
 static void normalise_rows(struct cpu_device *cpu, struct seat seat,
@@ -186,7 +189,7 @@ static void normalise_rows(struct cpu_device *cpu, struct seat seat,
         cpu->kernels->norm(of->x + from * columns, of->weight, of->epsilon, of->out->columns,
                            some + (r - rows.begin) * columns);
     }
-    cpu_activations_set_rows(cpu, of->out, rows.begin, rows.end - rows.begin, 0,
+    cpu_activations_set_rows(cpu, of->out, of->rows, rows.begin, rows.end - rows.begin, 0,
                              of->out->columns, some, of->out->columns);
 }
 
@@ -195,7 +198,7 @@ static void cpu_normalise(struct device *device, struct seat seat, const float *
                           float epsilon, struct device_activations *out)
 {
     struct cpu_device *cpu = cpu_device_of(device);
-    const struct rows_normalised of = {x, selected, weight, epsilon, out};
+    const struct rows_normalised of = {x, selected, weight, epsilon, out, rows};
     if (rows < GROUP_ROWS * seat.members) {
         struct span share = span_of(rows, seat.index, seat.members);
         for (uint32_t r = share.begin; r < share.end; r++)

@@ -73,6 +73,12 @@ static inline struct cpu_scratch *cpu_scratch_of(struct cpu_device *device, stru
     return &device->scratch[seat.rank * device->members + seat.index];
 }
 
+/* Whether so few rows meet packed weights. */
+static inline bool cpu_rows_are_few(const struct cpu_device *device, uint32_t rows)
+{
+    return rows <= device->kernels->direct_rows;
+}
+
 /* Work on many rows is dealt out, one thing after another to whoever is free: cores are not equally
  * fast at all times. (Few rows are divided beforehand; a thread then reads weights that follow each
  * other.) One operation between two meetings of the crew does so. False: nothing is left of
@@ -84,15 +90,16 @@ static inline bool cpu_take(struct cpu_device *device, struct seat seat, uint32_
     return *index < count;
 }
 
-/* Puts a row of floats into the form that the matrices want: columns [begin, end) of row `row`,
- * begin a multiple of 32, end one too or the last. */
+/* Puts a row of floats into the form that the matrices want, if there are `rows` rows in all: columns
+ * [begin, end) of row `row`, begin a multiple of 32, end one too or the last. */
 void cpu_activations_set(const struct cpu_device *device, struct device_activations *to,
-                         uint32_t row, uint32_t begin, uint32_t end, const float *values);
+                         uint32_t rows, uint32_t row, uint32_t begin, uint32_t end,
+                         const float *values);
 
 /* `count` rows of them, `stride` apart. */
 void cpu_activations_set_rows(const struct cpu_device *device, struct device_activations *to,
-                              uint32_t row, uint32_t count, uint32_t begin, uint32_t end,
-                              const float *values, uint32_t stride);
+                              uint32_t rows, uint32_t row, uint32_t count, uint32_t begin,
+                              uint32_t end, const float *values, uint32_t stride);
 
 /* Whether a whole group of rows can be set by the table's quantise_rows. */
 static inline bool cpu_sets_groups(const struct cpu_device *device,

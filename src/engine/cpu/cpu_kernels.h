@@ -32,7 +32,7 @@
 #if defined(__x86_64__)
 #define GROUP_ROWS 16
 #define GROUP_COPIES 1
-#define GROUP_PARTS 2 /* bytes that a quant has room for: fine ones have two, and bfloats */
+#define GROUP_PARTS 2 /* bytes that a quant has room for: fine ones have two */
 #else
 #define GROUP_ROWS 4
 #define GROUP_COPIES 2
@@ -42,10 +42,12 @@ struct quant_group {
     float scale[GROUP_COPIES * GROUP_ROWS];      /* of row r: from GROUP_COPIES * r on */
     float scaled_sum[GROUP_COPIES * GROUP_ROWS]; /* scale * sum of the quants */
     int16_t quant_sums[2][GROUP_ROWS];           /* of inputs 0..15 and 16..31 */
-    int8_t quants[GROUP_PARTS * GROUP_ROWS * PACKED_BLOCK];
+    union {
+        int8_t quants[GROUP_PARTS * GROUP_ROWS * PACKED_BLOCK];
 #if GROUP_PARTS > 1
-    uint16_t bfloats[GROUP_ROWS * PACKED_BLOCK]; /* fine quants times scale; bfloat_index */
+        uint16_t bfloats[GROUP_ROWS * PACKED_BLOCK]; /* fine quants of many rows, times scale */
 #endif
+    };
 };
 
 /* Where input `input` of row `row` is. Eight inputs from a multiple of 8 on are consecutive. */
@@ -59,8 +61,9 @@ static inline uint32_t quant_index(uint32_t row, uint32_t input)
 }
 
 /* Fine quants, of the tables that say so, have 12 bits of which only the first 8 that are not zero
- * count, and their scale is a power of two: they are numbers of bfloat16 too. As bytes: first the
- * upper 8 bits of a row's 32 inputs, with the sign, and then the lower 4 of each, without. */
+ * count, and their scale is a power of two: they are numbers of bfloat16 too. Those of few rows, which
+ * meet packed weights, are bytes: first the upper 8 bits of a row's 32 inputs, with the sign, and then
+ * the lower 4 of each, without. Those of many rows are bfloats. */
 #define QUANT_MOST 127
 #define FINE_QUANT_MOST 2040
 #define FINE_LEAST 0x1p-40f /* what is smaller is zero, so that no sum is subnormal */
@@ -81,15 +84,6 @@ static inline uint32_t bfloat_index(uint32_t row, uint32_t input)
 static inline uint32_t fine_quant_index(uint32_t row, uint32_t input)
 {
     return row * (2 * PACKED_BLOCK) + input;
-}
-
-static inline int32_t quant_of(bool fine, const struct quant_group *group, uint32_t row,
-                               uint32_t input)
-{
-    if (!fine)
-        return group->quants[quant_index(row, input)];
-    const int8_t *at = group->quants + fine_quant_index(row, input);
-    return at[0] * FINE_LOWER + at[PACKED_BLOCK];
 }
 
 /* ---- weights, ready for use with many rows -------------------------------------------------- */
@@ -152,13 +146,14 @@ struct cpu_kernels {
     void (*norm)(const float *x, const float *weight, float epsilon, uint32_t count,
                  float *out);
 
-    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. Fine
-     * ones: bytes and bfloats. */
-    void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row);
+    /* Row `row` of a group: `blocks` blocks of 32. The scale is the largest magnitude / 127. `few`:
+     * of so few rows that they meet packed weights, up to direct_rows; fine ones have another form
+     * then. */
+    void (*quantise)(const float *x, uint32_t blocks, struct quant_group *group, uint32_t row,
+                     bool few);
 
     /* All rows of a group, `stride` apart; the second 16 inputs of each block may be elsewhere than
-     * behind the first. NULL: a row at a time. So many rows never meet the packed weights: fine
-     * ones become bfloats only. */
+     * behind the first. NULL: a row at a time. */
     void (*quantise_rows)(const float *first, const float *second, uint32_t stride,
                           uint32_t blocks, struct quant_group *group);
 

@@ -32,7 +32,7 @@ static const uint8_t *panel_at(const struct panel_work *work, uint32_t column)
 
 static void panel_prepare(struct cpu_device *cpu, const struct panel_work *work)
 {
-    if (work->rows > cpu->kernels->direct_rows && packed_is_quantised(work->weight->format))
+    if (!cpu_rows_are_few(cpu, work->rows) && packed_is_quantised(work->weight->format))
         cpu->kernels->prepare(work->weight->format, panel_at(work, 0),
                               work->in->columns / PACKED_BLOCK, work->ready);
 }
@@ -46,7 +46,7 @@ static void multiply_quantised(struct cpu_device *cpu, const struct panel_work *
     uint32_t stride = work->in->columns / PACKED_BLOCK, first = begin / PACKED_BLOCK;
     uint32_t blocks = (end - begin) / PACKED_BLOCK;
     const struct quant_group *groups = cpu_group_of(work->in, row, begin);
-    if (work->rows > cpu->kernels->direct_rows)
+    if (!cpu_rows_are_few(cpu, work->rows))
         cpu->kernels->multiply(format, work->ready + first, blocks, groups, stride, count, sums,
                                add);
     else
@@ -115,7 +115,7 @@ static void rows_prefetch(const float *to, uint64_t stride, uint32_t count)
 
 static bool is_dealt(const struct cpu_device *cpu, uint32_t rows)
 {
-    return rows > cpu->kernels->direct_rows;
+    return !cpu_rows_are_few(cpu, rows);
 }
 
 /* ---- several panels at once ------------------------------------------------------------------
@@ -268,8 +268,8 @@ void cpu_project(struct device *device, struct seat seat, const struct device_ac
 #define GATED_OUTPUTS (2 * PANEL_OUTPUTS)
 #define GATED_PARTS (PANELS_TOGETHER / 2)
 
-/* `count` rows of the sums of gate and up, [2 + 2 panels][MATMUL_ROWS]. */
-static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels,
+/* `count` of `rows` rows of the sums of gate and up, [2 + 2 panels][MATMUL_ROWS]. */
+static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels, uint32_t rows,
                        uint32_t count, uint32_t width, uint32_t row, uint32_t column,
                        struct device_activations *out)
 {
@@ -284,7 +284,7 @@ static void gated_rows(struct cpu_device *cpu, panel_sums *sums, uint32_t panels
         float both[GATED_OUTPUTS] = {0};
         for (uint32_t i = 0; i < panels; i++)
             memcpy(both + i * PANEL_OUTPUTS, sums[i * MATMUL_ROWS + r], sizeof(*sums));
-        cpu_activations_set(cpu, out, row + r, column, column + width, both);
+        cpu_activations_set(cpu, out, rows, row + r, column, column + width, both);
     }
 }
 
@@ -326,7 +326,7 @@ static void gated_block(struct cpu_device *cpu, const struct cpu_scratch *scratc
         for (uint32_t i = 0; i < 4; i++)
             if (i % 2 < panels)
                 panel_multiply(cpu, &work[i], row, count, scratch->sums + i * MATMUL_ROWS);
-        gated_rows(cpu, scratch->sums, panels, count, width, row, column, out);
+        gated_rows(cpu, scratch->sums, panels, rows, count, width, row, column, out);
     }
 }
 
@@ -348,7 +348,7 @@ static void gated_together(struct cpu_device *cpu, const struct cpu_scratch *scr
         panels_multiply(cpu, work, sums);
     }
     for (uint32_t b = 0; b < GATED_PARTS; b++)
-        gated_rows(cpu, scratch->sums + 4 * b * MATMUL_ROWS, 2, rows, GATED_OUTPUTS, 0,
+        gated_rows(cpu, scratch->sums + 4 * b * MATMUL_ROWS, 2, rows, rows, GATED_OUTPUTS, 0,
                    blocks[b] * GATED_OUTPUTS, out);
 }
 

@@ -95,29 +95,53 @@ static void prepare(enum packed_format format, const uint8_t *blocks, uint32_t c
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static int32_t whole_product(bool fine, const struct ready_block *weight, uint32_t output,
-                             const struct quant_group *activations, uint32_t row,
-                             uint32_t group_begin, uint32_t group_end)
+enum form {
+    FORM_BYTES,
+    FORM_FINE_FEW, /* fine quants as bytes */
+    FORM_FINE_MANY /* and as bfloats */
+};
+
+static int32_t quant_of(enum form form, const struct quant_group *group, uint32_t row,
+                        uint32_t input)
+{
+    if (form == FORM_BYTES)
+        return group->quants[quant_index(row, input)];
+#if GROUP_PARTS > 1
+    if (form == FORM_FINE_MANY && group->scale[row] == 0.0f)
+        return 0;
+    if (form == FORM_FINE_MANY)
+        return (int32_t)(float_from_bfloat(group->bfloats[bfloat_index(row, input)]) /
+                         group->scale[row]);
+#endif
+    const int8_t *at = group->quants + fine_quant_index(row, input);
+    return at[0] * FINE_LOWER + at[PACKED_BLOCK];
+}
+
+/* Of inputs [begin, end) of a block; the weights are less by `offset`. */
+static int32_t whole_product(enum form form, const struct ready_block *weight, uint32_t output,
+                             int32_t offset, const struct quant_group *activations,
+                             uint32_t row, uint32_t begin, uint32_t end)
 {
     int32_t sum = 0;
-    for (uint32_t g = group_begin; g < group_end; g++)
-        for (uint32_t i = 0; i < 4; i++)
-            sum += weight->quants[(g * PANEL_OUTPUTS + output) * 4 + i] *
-                   quant_of(fine, activations, row, 4 * g + i);
+    for (uint32_t i = begin; i < end; i++)
+        sum += (weight->quants[(i / 4 * PANEL_OUTPUTS + output) * 4 + i % 4] - offset) *
+               quant_of(form, activations, row, i);
     return sum;
 }
 
 /* A block of nibbles with fine quants. */
-static float add_fine(enum block_kind kind, const struct ready_block *weight, uint32_t output,
-                      const struct quant_group *activations, uint32_t row, float sum)
+static float add_fine(enum form form, enum block_kind kind, const struct ready_block *weight,
+                      uint32_t output, const struct quant_group *activations, uint32_t row,
+                      float sum)
 {
     float scale = weight->scale[output], minimum = -FINE_OFFSET * scale;
-    int32_t whole = whole_product(true, weight, output, activations, row, 0, 8);
+    int32_t offset = 0;
     if (kind == BLOCK_MINIMA) { /* the nibbles as they are */
-        whole -=
-            FINE_OFFSET * (activations->quant_sums[0][row] + activations->quant_sums[1][row]);
+        offset = FINE_OFFSET;
         minimum = weight->other[output];
     }
+    int32_t whole =
+        whole_product(form, weight, output, offset, activations, row, 0, PACKED_BLOCK);
     float scaled = (float)whole * activations->scale[GROUP_COPIES * row];
     const struct fine_weight parts = fine_weight_of(scale, minimum);
     for (int part = 0; part < 2; part++) {
@@ -127,28 +151,28 @@ static float add_fine(enum block_kind kind, const struct ready_block *weight, ui
     return sum;
 }
 
-static float add_block(bool fine, enum packed_format format, const struct ready_block *weight,
-                       uint32_t output, const struct quant_group *activations, uint32_t row,
-                       float sum)
+static float add_block(enum form form, enum packed_format format,
+                       const struct ready_block *weight, uint32_t output,
+                       const struct quant_group *activations, uint32_t row, float sum)
 {
     const enum block_kind kind = block_kind_of(format);
-    if (fine && is_fine_weight(format))
-        return add_fine(kind, weight, output, activations, row, sum);
+    if (form != FORM_BYTES && is_fine_weight(format))
+        return add_fine(form, kind, weight, output, activations, row, sum);
     float scale = activations->scale[GROUP_COPIES * row];
     if (kind == BLOCK_HALVES) {
-        int32_t first = whole_product(fine, weight, output, activations, row, 0, 4);
-        int32_t second = whole_product(fine, weight, output, activations, row, 4, 8);
+        int32_t first = whole_product(form, weight, output, 0, activations, row, 0, 16);
+        int32_t second = whole_product(form, weight, output, 0, activations, row, 16, 32);
         sum = fmaf((float)first, weight->scale[output] * scale, sum);
         return fmaf((float)second, weight->other[output] * scale, sum);
     }
-    int32_t whole = whole_product(fine, weight, output, activations, row, 0, 8);
+    int32_t whole = whole_product(form, weight, output, 0, activations, row, 0, PACKED_BLOCK);
     sum = fmaf((float)whole, weight->scale[output] * scale, sum);
     if (kind == BLOCK_MINIMA)
         sum = fmaf(weight->other[output], activations->scaled_sum[GROUP_COPIES * row], sum);
     return sum;
 }
 
-static void multiply_quants(bool fine, enum packed_format format,
+static void multiply_quants(enum form form, enum packed_format format,
                             const struct ready_block *weight, uint32_t blocks,
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add)
@@ -158,13 +182,13 @@ static void multiply_quants(bool fine, enum packed_format format,
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++) {
             float sum = 0.0f;
             for (uint32_t b = 0; b < blocks; b++)
-                sum = add_block(fine, format, &weight[b], n, &group[b], r % GROUP_ROWS, sum);
+                sum = add_block(form, format, &weight[b], n, &group[b], r % GROUP_ROWS, sum);
             sums[r][n] = add ? sums[r][n] + sum : sum;
         }
     }
 }
 
-static void multiply_row(bool fine, enum packed_format format, const uint8_t *weight,
+static void multiply_row(enum form form, enum packed_format format, const uint8_t *weight,
                          uint32_t blocks, const struct quant_group *activations, uint32_t row,
                          float *sums, bool add)
 {
@@ -173,18 +197,18 @@ static void multiply_row(bool fine, enum packed_format format, const uint8_t *we
         struct ready_block ready;
         prepare(format, weight + (uint64_t)b * packed_block_bytes(format), 1, &ready);
         for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
-            total[n] = add_block(fine, format, &ready, n, &activations[b], row, total[n]);
+            total[n] = add_block(form, format, &ready, n, &activations[b], row, total[n]);
     }
     for (uint32_t n = 0; n < PANEL_OUTPUTS; n++)
         sums[n] = add ? sums[n] + total[n] : total[n];
 }
 
-static void multiply_packed(bool fine, enum packed_format format, const uint8_t *weight,
+static void multiply_packed(enum form form, enum packed_format format, const uint8_t *weight,
                             uint32_t blocks, const struct quant_group *activations,
                             uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
     for (uint32_t r = 0; r < rows; r++)
-        multiply_row(fine, format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
+        multiply_row(form, format, weight, blocks, activations + r / GROUP_ROWS * group_stride,
                      r % GROUP_ROWS, sums[r], add);
 }
 
@@ -192,14 +216,16 @@ static void multiply(enum packed_format format, const struct ready_block *weight
                      uint32_t blocks, const struct quant_group *activations,
                      uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
-    multiply_quants(false, format, weight, blocks, activations, group_stride, rows, sums, add);
+    multiply_quants(FORM_BYTES, format, weight, blocks, activations, group_stride, rows, sums,
+                    add);
 }
 
 static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,
                             const struct quant_group *activations, uint32_t group_stride,
                             uint32_t rows, panel_sums *sums, bool add)
 {
-    multiply_packed(false, format, weight, blocks, activations, group_stride, rows, sums, add);
+    multiply_packed(FORM_BYTES, format, weight, blocks, activations, group_stride, rows, sums,
+                    add);
 }
 
 const struct cpu_kernels cpu_kernels_portable = {
@@ -219,7 +245,8 @@ static void multiply_fine(enum packed_format format, const struct ready_block *w
                           uint32_t blocks, const struct quant_group *activations,
                           uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
-    multiply_quants(true, format, weight, blocks, activations, group_stride, rows, sums, add);
+    multiply_quants(FORM_FINE_MANY, format, weight, blocks, activations, group_stride, rows,
+                    sums, add);
 }
 
 static void multiply_direct_fine(enum packed_format format, const uint8_t *weight,
@@ -227,7 +254,8 @@ static void multiply_direct_fine(enum packed_format format, const uint8_t *weigh
                                  uint32_t group_stride, uint32_t rows, panel_sums *sums,
                                  bool add)
 {
-    multiply_packed(true, format, weight, blocks, activations, group_stride, rows, sums, add);
+    multiply_packed(FORM_FINE_FEW, format, weight, blocks, activations, group_stride, rows,
+                    sums, add);
 }
 
 const struct cpu_kernels cpu_kernels_portable_fine = {

@@ -194,18 +194,14 @@ static inline __m512i lanes_pack_bfloats(lanes first, lanes second)
 }
 
 #define LANES_ROUND_FINE
-static inline void lanes_round_fine(const float *x, float scale, float inverse, int8_t *to,
-                                    uint16_t *bfloats, int16_t sums[2])
+static inline void lanes_round_fine(const float *x, float inverse, int8_t *to, int16_t sums[2])
 {
-    lanes by = _mm512_set1_ps(inverse), times = _mm512_set1_ps(scale);
+    lanes by = _mm512_set1_ps(inverse);
     __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(lanes_to_bfloat(lanes_load(x)), by));
     __m512i second =
         _mm512_cvtps_epi32(_mm512_mul_ps(lanes_to_bfloat(lanes_load(x + LANES)), by));
     __m512i bytes = lanes_fine_bytes(_mm512_packs_epi32(first, second));
     _mm512_storeu_si512(to, bytes);
-    _mm512_storeu_si512(bfloats,
-                        lanes_pack_bfloats(_mm512_mul_ps(_mm512_cvtepi32_ps(first), times),
-                                           _mm512_mul_ps(_mm512_cvtepi32_ps(second), times)));
     lanes_sum_quarters(lanes_fine_fours(bytes), sums);
 }
 
