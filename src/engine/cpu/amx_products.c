@@ -82,12 +82,11 @@ static ALWAYS_INLINE struct both_parts nibble_parts(__m512i four, const unsigned
                                                     const struct avx512_fine_weight *weight)
 {
     /* Taking out of sixteen numbers looks at the lowest four bits only. */
-    const __m512 numbers =
-        _mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8);
-    __m512 quant = _mm512_permutexvar_ps(_mm512_srli_epi32(four, 4 * nibble), numbers);
+    const __m512 numbers = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512 number = _mm512_permutexvar_ps(_mm512_srli_epi32(four, 4 * nibble), numbers);
     struct both_parts parts;
     for (int i = 0; i < 2; i++)
-        parts.of[i] = _mm512_fmadd_ps(quant, weight->scale[i], weight->middle[i]);
+        parts.of[i] = _mm512_fmadd_ps(number, weight->scale[i], weight->minimum[i]);
     return parts;
 }
 

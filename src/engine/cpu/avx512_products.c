@@ -144,16 +144,12 @@ static ALWAYS_INLINE void add_groups(const bool fine, const struct block *block,
         add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
 }
 
-/* Adds a block of nibbles to the sums of `rows` rows with fine quants. The nibbles are not made less
- * by 8; instead the middle is, which stays exact. */
+/* Adds a block of nibbles to the sums of `rows` rows with fine quants. */
 static ALWAYS_INLINE void add_fine(const struct block *block, const struct quant_group *group,
                                    const uint32_t rows, __m512 sum[TILE_ROWS])
 {
+    const struct avx512_fine_weight *parts = &block->parts;
     __m512i start[TILE_ROWS], whole[TILE_ROWS];
-    __m512 at_zero[2];
-    for (int part = 0; part < 2; part++)
-        at_zero[part] = _mm512_fnmadd_ps(_mm512_set1_ps(FINE_OFFSET), block->parts.scale[part],
-                                         block->parts.middle[part]);
     for (uint32_t r = 0; r < rows; r++)
         start[r] = _mm512_setzero_si512();
     add_groups(true, block, group, 0, rows, 0, QUANT_GROUPS, start, whole);
@@ -162,9 +158,9 @@ static ALWAYS_INLINE void add_fine(const struct block *block, const struct quant
             _mm512_mul_ps(_mm512_cvtepi32_ps(whole[r]), _mm512_set1_ps(group->scale[r]));
         __m512 scaled_sum = _mm512_set1_ps(group->scaled_sum[r]);
         for (int part = 0; part < 2; part++)
-            sum[r] = _mm512_add_ps(sum[r],
-                                   _mm512_fmadd_ps(block->parts.scale[part], scaled,
-                                                   _mm512_mul_ps(at_zero[part], scaled_sum)));
+            sum[r] = _mm512_add_ps(
+                sum[r], _mm512_fmadd_ps(parts->scale[part], scaled,
+                                        _mm512_mul_ps(parts->minimum[part], scaled_sum)));
     }
 }
 

@@ -34,29 +34,33 @@ static ALWAYS_INLINE __m512 avx512_minimum(enum packed_format format, const uint
 }
 
 struct avx512_fine_weight {
-    __m512 scale[2], middle[2];
+    __m512 scale[2], minimum[2];
 };
 
-static ALWAYS_INLINE void avx512_split(__m512 x, __m512 upper_round, __m512 lower_round,
-                                       __m512 parts[2])
+static ALWAYS_INLINE __m512 avx512_rounded(__m512 x, __m512 round)
 {
-    __m512 rounded = _mm512_sub_ps(_mm512_add_ps(x, lower_round), lower_round);
-    parts[0] = _mm512_sub_ps(_mm512_add_ps(rounded, upper_round), upper_round);
-    parts[1] = _mm512_sub_ps(rounded, parts[0]);
+    return _mm512_sub_ps(_mm512_add_ps(x, round), round);
+}
+
+static ALWAYS_INLINE void avx512_split(__m512 x, __m512 upper_round, __m512 parts[2])
+{
+    parts[0] = avx512_rounded(x, upper_round);
+    parts[1] = _mm512_sub_ps(x, parts[0]);
 }
 
 static ALWAYS_INLINE struct avx512_fine_weight avx512_fine_weight_of(enum packed_format format,
                                                                      const uint8_t *block)
 {
     struct avx512_fine_weight out;
+    const __m512 eight = _mm512_set1_ps(FINE_MIDDLE);
     __m512 scale = avx512_scale(format, block, 0), minimum;
     if (block_kind_of(format) == BLOCK_MINIMA)
         minimum = avx512_minimum(format, block);
     else
-        minimum = _mm512_mul_ps(_mm512_set1_ps(-FINE_OFFSET), scale);
-    __m512 most = _mm512_abs_ps(_mm512_fmadd_ps(_mm512_set1_ps(15.0f), scale, minimum));
-    __m512 largest =
-        _mm512_max_ps(_mm512_max_ps(most, _mm512_abs_ps(minimum)), _mm512_set1_ps(FINE_LEAST));
+        minimum = _mm512_mul_ps(_mm512_set1_ps(-FINE_MIDDLE), scale);
+    __m512 most = _mm512_fmadd_ps(_mm512_set1_ps(15.0f), scale, minimum);
+    __m512 largest = _mm512_range_ps(most, minimum, 0xb); /* the larger magnitude of both */
+    largest = _mm512_max_ps(largest, _mm512_set1_ps(FINE_LEAST));
     __m512i unit = _mm512_and_si512(
         _mm512_add_epi32(_mm512_castps_si512(largest), _mm512_set1_epi32(FINE_CARRY)),
         _mm512_set1_epi32(FINE_EXPONENT));
@@ -64,9 +68,10 @@ static ALWAYS_INLINE struct avx512_fine_weight avx512_fine_weight_of(enum packed
         _mm512_castsi512_ps(_mm512_add_epi32(unit, _mm512_set1_epi32(FINE_UPPER_ROUND)));
     __m512 lower =
         _mm512_castsi512_ps(_mm512_add_epi32(unit, _mm512_set1_epi32(FINE_LOWER_ROUND)));
-    avx512_split(scale, upper, lower, out.scale);
-    avx512_split(_mm512_fmadd_ps(_mm512_set1_ps(FINE_OFFSET), scale, minimum), upper, lower,
-                 out.middle);
+    __m512 rounded = avx512_rounded(scale, lower);
+    __m512 middle = avx512_rounded(_mm512_fmadd_ps(eight, scale, minimum), lower);
+    avx512_split(rounded, upper, out.scale);
+    avx512_split(_mm512_fnmadd_ps(eight, rounded, middle), upper, out.minimum);
     return out;
 }
 

@@ -9,7 +9,7 @@
  *       sum = fma(minimum, scaled sum of the activations, sum)           where there are minima
  *   (Two such steps for a block whose halves have their own scales.) Fine quants with nibbles have
  *   the two parts of fine_weights.h instead, first the upper and then the lower one:
- *       sum = sum + (scale * whole * activation scale + middle * scaled sum)
+ *       sum = sum + (scale * whole * activation scale + minimum * scaled sum)
  *   in which everything but the first addition is exact.
  * - A product with a float weight is one multiply-add per input, ascending.
  * - A sum over a row (norm, dot product, softmax) has eight partial sums, input i in partial sum

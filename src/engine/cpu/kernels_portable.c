@@ -134,18 +134,18 @@ static float add_fine(enum form form, enum block_kind kind, const struct ready_b
                       uint32_t output, const struct quant_group *activations, uint32_t row,
                       float sum)
 {
-    float scale = weight->scale[output], minimum = -FINE_OFFSET * scale;
+    float scale = weight->scale[output], minimum = weight->other[output];
     int32_t offset = 0;
-    if (kind == BLOCK_MINIMA) { /* the nibbles as they are */
-        offset = FINE_OFFSET;
-        minimum = weight->other[output];
+    if (kind != BLOCK_MINIMA) { /* nibbles less 8 */
+        offset = -FINE_MIDDLE;
+        minimum = -FINE_MIDDLE * scale;
     }
     int32_t whole =
         whole_product(form, weight, output, offset, activations, row, 0, PACKED_BLOCK);
     float scaled = (float)whole * activations->scale[GROUP_COPIES * row];
     const struct fine_weight parts = fine_weight_of(scale, minimum);
     for (int part = 0; part < 2; part++) {
-        float rest = parts.middle[part] * activations->scaled_sum[GROUP_COPIES * row];
+        float rest = parts.minimum[part] * activations->scaled_sum[GROUP_COPIES * row];
         sum += fmaf(parts.scale[part], scaled, rest);
     }
     return sum;
