@@ -3,7 +3,6 @@
  * for quants of 8 bits and one for fine ones), and the portable ones are close to the obvious computation in double precision. Run it under an emulator
  * (qemu-aarch64 -cpu max, qemu-x86_64 -cpu max) for instruction sets that are not here. */
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/cpu/fine_weights.h"
 #include "engine/cpu/number.h"
 #include "random_weights.h"
 
@@ -376,29 +375,12 @@ static void product_free(struct product *product)
     free(product);
 }
 
-/* How far a weight of a block may be from the file's: fine_weights.h rounds the scale and the minimum
- * to a 32nd of a unit, of which the largest weight that there could be has more than 120. */
-static double weight_tolerance(const struct product *product, uint32_t output, uint32_t block)
-{
-    enum packed_format format = product->weight.format;
-    struct ready_block ready;
-    if (!product->plain->fine || !packed_is_quantised(format) || !is_fine_weight(format))
-        return 0;
-    product->plain->prepare(
-        format, product->weight.panels_data + (uint64_t)block * product->weight.block_bytes, 1,
-        &ready);
-    double scale = ready.scale[output], least = -8 * scale;
-    if (block_kind_of(format) == BLOCK_MINIMA)
-        least = ready.other[output];
-    return fmax(fabs(least), fabs(least + 15 * scale)) / 120 * (8.5 * 0.5 / 32) * 1.001;
-}
-
 /* Output `output` of row `row` over `inputs` inputs, and how far a sum of floats may be from it. */
 static double exact_sum(const struct product *product, uint32_t row, uint32_t output,
                         uint32_t inputs, double *tolerance)
 {
     float weights[BLOCKS * PACKED_BLOCK];
-    double sum = 0, changed = 0;
+    double sum = 0;
     *tolerance = 0;
     packed_weight_row(&product->weight, output, weights);
     for (uint32_t i = 0; i < inputs; i++) {
@@ -407,10 +389,8 @@ static double exact_sum(const struct product *product, uint32_t row, uint32_t ou
             value = quant_value(product->plain->fine, false,
                                 &product->groups[0][row / GROUP_ROWS][i / PACKED_BLOCK],
                                 row % GROUP_ROWS, i % PACKED_BLOCK);
-        if (i % PACKED_BLOCK == 0)
-            changed = weight_tolerance(product, output, i / PACKED_BLOCK);
         sum += weights[i] * value;
-        *tolerance += fabs(weights[i] * value) * 2e-6 + changed * fabs(value);
+        *tolerance += fabs(weights[i] * value) * 2e-6;
     }
     return sum;
 }
@@ -499,40 +479,6 @@ static void test_quantised_products(void **state)
 #if GROUP_PARTS > 1
     check_types(&cpu_kernels_portable_fine);
 #endif
-}
-
-/* Both numbers of every nibble are whole in their unit and have eight bits, and together they are the
- * weight, but for half a lower unit for each step from the middle and half a one in it. */
-static void check_fine_weight(float scale, float minimum)
-{
-    const struct fine_weight parts = fine_weight_of(scale, minimum);
-    double largest = fmax(fabs(minimum), fabs(minimum + 15.0 * scale));
-    double unit = exp2(ceil(log2(fmax(largest, FINE_LEAST) / 240)));
-    for (int nibble = 0; nibble < 16; nibble++) {
-        double upper = nibble * (double)parts.scale[0] + parts.minimum[0];
-        double lower = nibble * (double)parts.scale[1] + parts.minimum[1];
-        assert_true(fabs(upper) <= 256 * unit && upper / unit == rint(upper / unit));
-        assert_true(fabs(lower) <= 8 * unit && lower / unit * 32 == rint(lower / unit * 32));
-        check_close("weight in parts", upper + lower, scale * (double)nibble + minimum,
-                    unit / 64 * (abs(nibble - FINE_MIDDLE) + 1.001));
-    }
-}
-
-static void test_fine_weights(void **state)
-{
-    (void)state;
-    struct random_stream random = {77};
-    check_fine_weight(0.0f, 0.0f);
-    check_fine_weight(0.0f, -1.0f);
-    check_fine_weight(1e-20f, -8e-20f);
-    for (int turn = 0; turn < 100000; turn++) {
-        float size = ldexpf(1.0f, (int)random_stream_below(&random, 40) - 30);
-        float scale = random_stream_float(&random, size);
-        float middle = random_stream_float(&random, size) *
-                       ldexpf(1.0f, (int)random_stream_below(&random, 12) - 4);
-        check_fine_weight(scale, middle - 8 * scale);
-        check_fine_weight(scale, -8 * scale);
-    }
 }
 
 /* The largest quants of both signs: nothing saturates. */
@@ -819,7 +765,6 @@ int main(void)
         cmocka_unit_test(test_halves_as_floats),
         cmocka_unit_test(test_floats_as_halves),
         cmocka_unit_test(test_quantised_products),
-        cmocka_unit_test(test_fine_weights),
         cmocka_unit_test(test_extreme_quants),
         cmocka_unit_test(test_float_products),
         cmocka_unit_test(test_attention),

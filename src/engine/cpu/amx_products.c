@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AMX: one instruction multiplies 16 rows by 16 outputs over 32 inputs, all of them bfloat16, and adds
- * to sums in a tile. Fine quants are such numbers, and nibbles are the sum of two of them
- * (fine_weights.h): so a panel of nibbles is multiplied from its first block to its last without
- * anything being scaled, or the sums leaving their tiles.
+ * to sums in a tile. Fine quants are such numbers, and so are weights without their scale.
  *
- *   rows     16 bfloats[32]          a group of activations as it lies in memory, the first tile
- *   nibbles  upper [16 pairs][16 outputs][2]   a ready block, the second tile
- *            lower                             and that of the second product, 1024 bytes later
+ *   rows     16 bfloats[32]              a group of activations as it lies in memory, the first tile
+ *   weights  [16 pairs][16 outputs][2]   a ready block, the second tile; where halves have scales of
+ *                                        their own there is one for each, 1024 bytes apart
  *
  * The instruction adds the first numbers of the 16 pairs in order, and the second ones, both from zero
- * and rounding each time; then the two sums to each other, and the result to the tile. All but the
- * last addition is exact here, so that it gives what cpu_kernels.h says.
+ * and rounding each time; then the two sums to each other. All of it is exact here: quants have 11 bits
+ * and a sign, weights 8, and there are 32 of them. So it gives what cpu_kernels.h says, and as a float.
  *
- * Weights of six and eight bits are bfloats without their scale. Their sums go through memory after
- * every block, since tiles have no way to the vector registers, and are scaled and added as everywhere. */
+ * The 256 sums go through memory, since tiles have no way to the vector registers, and are then scaled
+ * and added as everywhere. */
 #define _GNU_SOURCE
 #include "amx_products.h"
 #include "avx512_weights.h"
@@ -38,7 +36,8 @@ struct tile_shapes {
     uint8_t rows[16];
 };
 
-/* Sums 0 to 3, activations 4 and 5, weights 6 and 7. All are whole. */
+/* Two of each, for blocks in turn: sums 0 and 1, and 2 and 3 of second halves; activations 4 and 5,
+ * weights 6 and 7. All are whole. */
 static const struct tile_shapes shapes = {
     .palette = 1,
     .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
@@ -73,38 +72,28 @@ static ALWAYS_INLINE void store_pair(uint8_t *to, __m512 first, __m512 second)
     _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_castps_si512(second)));
 }
 
-/* Both parts of nibble `nibble` of a group of four inputs, of all outputs. */
-struct both_parts {
-    __m512 of[2];
-};
-
-static ALWAYS_INLINE struct both_parts nibble_parts(__m512i four, const unsigned nibble,
-                                                    const struct avx512_fine_weight *weight)
+/* Nibble `nibble` of a group of four inputs, of all outputs: taking out of sixteen numbers looks at the
+ * lowest four bits only. */
+static ALWAYS_INLINE __m512 nibble_of(enum packed_format format, __m512i four, unsigned nibble)
 {
-    /* Taking out of sixteen numbers looks at the lowest four bits only. */
-    const __m512 numbers = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    __m512 number = _mm512_permutexvar_ps(_mm512_srli_epi32(four, 4 * nibble), numbers);
-    struct both_parts parts;
-    for (int i = 0; i < 2; i++)
-        parts.of[i] = _mm512_fmadd_ps(number, weight->scale[i], weight->minimum[i]);
-    return parts;
+    __m512 numbers = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    if (format == PACKED_Q4_CENTRED)
+        numbers = _mm512_sub_ps(numbers, _mm512_set1_ps(8.0f));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(four, 4 * nibble), numbers);
 }
 
 static ALWAYS_INLINE void prepare_nibbles(enum packed_format format, const uint8_t *block,
                                           struct ready_block *out)
 {
     const uint8_t *at = packed_quants(format, block);
-    const struct avx512_fine_weight weight = avx512_fine_weight_of(format, block);
+    avx_prepare_scales(format, block, out);
     for (int g = 0; g < QUANT_GROUPS; g++) {
         __m512i four = _mm512_loadu_si512(at + 64 * (g % 4));
         for (unsigned odd = 0; odd < 2; odd++) {
-            /* Bytes of inputs 0 .. 3, of which this is the lower or the upper half. */
+            /* Of bytes `odd` and `odd` + 2 the lower or the upper half. */
             const unsigned nibble = (g < 4 ? 0 : 1) + 2 * odd;
-            struct both_parts first = nibble_parts(four, nibble, &weight);
-            struct both_parts second = nibble_parts(four, nibble + 4, &weight);
-            for (int i = 0; i < 2; i++)
-                store_pair(ready_tile(out, i) + (2 * g + (int)odd) * PAIR_BYTES, first.of[i],
-                           second.of[i]);
+            store_pair(ready_tile(out, 0) + (2 * g + (int)odd) * PAIR_BYTES,
+                       nibble_of(format, four, nibble), nibble_of(format, four, nibble + 4));
         }
     }
 }
@@ -143,7 +132,7 @@ static ALWAYS_INLINE void prepare_format(enum packed_format format, const uint8_
                                          uint32_t count, struct ready_block *out)
 {
     for (uint32_t b = 0; b < count; b++, block += packed_block_bytes(format), out++) {
-        if (is_fine_weight(format))
+        if (packed_has_nibbles(format) && block_kind_of(format) != BLOCK_HALVES)
             prepare_nibbles(format, block, out);
         else
             prepare_bytes(format, block, out);
@@ -158,118 +147,12 @@ void amx_prepare(enum packed_format format, const uint8_t *blocks, uint32_t coun
 #undef PREPARE
 }
 
-/* ---- nibbles -------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------- */
 
 /* The numbers of tiles are part of the instructions. */
 #define LOAD_ROWS(tile, group) _tile_loadd(tile, (group)->bfloats, 64)
 #define LOAD_WEIGHTS(tile, block, part) \
     _tile_loadd(tile, (block)->quants + (part)*TILE_BYTES, PAIR_BYTES)
-
-/* The sums of four groups of rows into tiles 0 to 3: the upper part of a block and then the lower. */
-static void sum_four(const struct ready_block *weight, uint32_t blocks,
-                     const struct quant_group *group, uint32_t stride)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
-        LOAD_WEIGHTS(6, weight, 0);
-        LOAD_ROWS(4, group);
-        LOAD_ROWS(5, group + stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 5, 6);
-        LOAD_WEIGHTS(7, weight, 1);
-        _tile_dpbf16ps(0, 4, 7);
-        _tile_dpbf16ps(1, 5, 7);
-        LOAD_ROWS(4, group + 2 * stride);
-        LOAD_ROWS(5, group + 3 * stride);
-        _tile_dpbf16ps(2, 4, 6);
-        _tile_dpbf16ps(3, 5, 6);
-        _tile_dpbf16ps(2, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-}
-
-static void sum_two(const struct ready_block *weight, uint32_t blocks,
-                    const struct quant_group *group, uint32_t stride)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
-        LOAD_WEIGHTS(6, weight, 0);
-        LOAD_ROWS(4, group);
-        LOAD_ROWS(5, group + stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 5, 6);
-        LOAD_WEIGHTS(7, weight, 1);
-        _tile_dpbf16ps(0, 4, 7);
-        _tile_dpbf16ps(1, 5, 7);
-    }
-}
-
-static void sum_one(const struct ready_block *weight, uint32_t blocks,
-                    const struct quant_group *group)
-{
-    _tile_zero(0);
-    for (uint32_t b = 0; b < blocks; b++, weight++, group++) {
-        LOAD_WEIGHTS(6, weight, 0);
-        LOAD_WEIGHTS(7, weight, 1);
-        LOAD_ROWS(4, group);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(0, 4, 7);
-    }
-}
-
-static void add_rows(panel_sums *sums, const panel_sums *more, uint32_t rows, bool add)
-{
-    for (uint32_t r = 0; r < rows && r < GROUP_ROWS; r++) {
-        __m512 row = _mm512_load_ps(more[r]);
-        _mm512_storeu_ps(sums[r], add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), row) : row);
-    }
-}
-
-/* A tile's rows to where they belong; `rows` of them, or all. */
-#define STORE_SUMS(tile, sums, rows, add)                       \
-    do {                                                        \
-        _Alignas(64) panel_sums group_sums[GROUP_ROWS];         \
-        if (!(add) && (rows) >= GROUP_ROWS) {                   \
-            _tile_stored(tile, sums, sizeof(panel_sums));       \
-        } else {                                                \
-            _tile_stored(tile, group_sums, sizeof(panel_sums)); \
-            add_rows(sums, group_sums, rows, add);              \
-        }                                                       \
-    } while (0)
-
-static void multiply_nibbles(const struct ready_block *weight, uint32_t blocks,
-                             const struct quant_group *group, uint32_t stride, uint32_t rows,
-                             panel_sums *sums, bool add)
-{
-    for (; rows > 3 * GROUP_ROWS; group += 4 * stride) {
-        sum_four(weight, blocks, group, stride);
-        STORE_SUMS(0, sums, GROUP_ROWS, add);
-        STORE_SUMS(1, sums + GROUP_ROWS, GROUP_ROWS, add);
-        STORE_SUMS(2, sums + 2 * GROUP_ROWS, GROUP_ROWS, add);
-        STORE_SUMS(3, sums + 3 * GROUP_ROWS, rows - 3 * GROUP_ROWS, add);
-        if (rows <= 4 * GROUP_ROWS)
-            return;
-        rows -= 4 * GROUP_ROWS;
-        sums += 4 * GROUP_ROWS;
-    }
-    for (; rows > GROUP_ROWS; group += 2 * stride) {
-        sum_two(weight, blocks, group, stride);
-        STORE_SUMS(0, sums, GROUP_ROWS, add);
-        STORE_SUMS(1, sums + GROUP_ROWS, rows - GROUP_ROWS, add);
-        if (rows <= 2 * GROUP_ROWS)
-            return;
-        rows -= 2 * GROUP_ROWS;
-        sums += 2 * GROUP_ROWS;
-    }
-    sum_one(weight, blocks, group);
-    STORE_SUMS(0, sums, rows, add);
-}
-
-/* ---- bytes ---------------------------------------------------------------------------------- */
 
 /* Of a block; `second` only where halves have scales of their own. */
 struct block_sums {
@@ -338,14 +221,18 @@ static ALWAYS_INLINE void multiply_group(const enum block_kind kind,
         add_block(kind, &whole[b % 2], &group[b], &weight[b], sum);
     }
     for (uint32_t r = 0; r < GROUP_ROWS; r++)
-        _mm512_store_ps(total[r], sum[r]);
-    add_rows(sums, total, rows, add);
+        _mm512_store_ps(total[r],
+                        sum[r]); /* not in a loop over `rows`: they stay in registers */
+    for (uint32_t r = 0; r < rows && r < GROUP_ROWS; r++) {
+        __m512 row = _mm512_load_ps(total[r]);
+        _mm512_storeu_ps(sums[r], add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), row) : row);
+    }
 }
 
-static ALWAYS_INLINE void multiply_bytes(const enum block_kind kind,
-                                         const struct ready_block *weight, uint32_t blocks,
-                                         const struct quant_group *group, uint32_t stride,
-                                         uint32_t rows, panel_sums *sums, bool add)
+static ALWAYS_INLINE void multiply_kind(const enum block_kind kind,
+                                        const struct ready_block *weight, uint32_t blocks,
+                                        const struct quant_group *group, uint32_t stride,
+                                        uint32_t rows, panel_sums *sums, bool add)
 {
     for (uint32_t r = 0; r < rows; r += GROUP_ROWS, group += stride)
         multiply_group(kind, weight, blocks, group, rows - r, sums + r, add);
@@ -357,14 +244,10 @@ void amx_multiply(enum packed_format format, const struct ready_block *weight, u
 {
     const enum block_kind kind = block_kind_of(format);
     shape_tiles();
-    if (is_fine_weight(format))
-        multiply_nibbles(weight, blocks, activations, group_stride, rows, sums, add);
-    else if (kind == BLOCK_PLAIN)
-        multiply_bytes(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
+    if (kind == BLOCK_PLAIN)
+        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
     else if (kind == BLOCK_MINIMA)
-        multiply_bytes(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums,
-                       add);
+        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
     else
-        multiply_bytes(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums,
-                       add);
+        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
 }

@@ -95,7 +95,6 @@ static ALWAYS_INLINE __m512i start_of(const enum block_kind kind, const int lift
 struct block {
     __m512i quants[QUANT_GROUPS];
     __m512 scale, other;
-    struct avx512_fine_weight parts; /* instead of them, with fine quants */
 };
 
 /* Adds the products of group g to the whole sums; `part`: of the rows' bytes, or upper or lower ones. */
@@ -142,26 +141,6 @@ static ALWAYS_INLINE void add_groups(const bool fine, const struct block *block,
                                     rows <= ROWS_APART ? lower[r] : start[r]);
     for (uint32_t g = begin; rows > ROWS_APART && g < end; g++)
         add_four(PART_LOWER, block->quants[g], group, first, rows, g, whole);
-}
-
-/* Adds a block of nibbles to the sums of `rows` rows with fine quants. */
-static ALWAYS_INLINE void add_fine(const struct block *block, const struct quant_group *group,
-                                   const uint32_t rows, __m512 sum[TILE_ROWS])
-{
-    const struct avx512_fine_weight *parts = &block->parts;
-    __m512i start[TILE_ROWS], whole[TILE_ROWS];
-    for (uint32_t r = 0; r < rows; r++)
-        start[r] = _mm512_setzero_si512();
-    add_groups(true, block, group, 0, rows, 0, QUANT_GROUPS, start, whole);
-    for (uint32_t r = 0; r < rows; r++) {
-        __m512 scaled =
-            _mm512_mul_ps(_mm512_cvtepi32_ps(whole[r]), _mm512_set1_ps(group->scale[r]));
-        __m512 scaled_sum = _mm512_set1_ps(group->scaled_sum[r]);
-        for (int part = 0; part < 2; part++)
-            sum[r] = _mm512_add_ps(
-                sum[r], _mm512_fmadd_ps(parts->scale[part], scaled,
-                                        _mm512_mul_ps(parts->minimum[part], scaled_sum)));
-    }
 }
 
 /* Adds a block to the sums of `rows` rows, from row `first` of the group on. */
@@ -247,16 +226,11 @@ void avx512_multiply(enum packed_format format, const struct ready_block *weight
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE struct block packed_block(const bool fine, enum packed_format format,
-                                               const uint8_t *at)
+static ALWAYS_INLINE struct block packed_block(enum packed_format format, const uint8_t *at)
 {
     struct block block;
     for (int g = 0; g < QUANT_GROUPS; g++)
         block.quants[g] = lifted_quants(format, at, g);
-    if (fine && is_fine_weight(format)) {
-        block.parts = avx512_fine_weight_of(format, at);
-        return block;
-    }
     block.scale = avx512_scale(format, at, 0);
     block.other = block.scale;
     if (block_kind_of(format) == BLOCK_MINIMA)
@@ -270,11 +244,8 @@ static ALWAYS_INLINE void add_packed(const bool fine, enum packed_format format,
                                      const uint8_t *at, const struct quant_group *group,
                                      const uint32_t rows, __m512 sum[TILE_ROWS])
 {
-    const struct block block = packed_block(fine, format, at);
-    if (fine && is_fine_weight(format))
-        add_fine(&block, group, rows, sum);
-    else
-        add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows, sum);
+    const struct block block = packed_block(format, at);
+    add_block(fine, block_kind_of(format), lift_of(format), &block, group, 0, rows, sum);
 }
 
 static ALWAYS_INLINE void direct_tile(const bool fine, enum packed_format format,

@@ -7,10 +7,7 @@
  *   of a range are added in ascending order in float, one multiply-add each:
  *       sum = fma((float)whole, weight scale * activation scale, sum)
  *       sum = fma(minimum, scaled sum of the activations, sum)           where there are minima
- *   (Two such steps for a block whose halves have their own scales.) Fine quants with nibbles have
- *   the two parts of fine_weights.h instead, first the upper and then the lower one:
- *       sum = sum + (scale * whole * activation scale + minimum * scaled sum)
- *   in which everything but the first addition is exact.
+ *   (Two such steps for a block whose halves have their own scales.)
  * - A product with a float weight is one multiply-add per input, ascending.
  * - A sum over a row (norm, dot product, softmax) has eight partial sums, input i in partial sum
  *   i % 8, joined as lanes_portable.h says.
@@ -95,7 +92,7 @@ enum block_kind {
 };
 
 /* A block of a panel with every quant in a byte of its own and every scale a float. The order in
- * it is the business of the table that made it; AMX has two bfloats for each. */
+ * it is the business of the table that made it; AMX has bfloats, and those of two halves apart. */
 #define READY_QUANTS (PANEL_OUTPUTS * PACKED_BLOCK)
 struct ready_block {
     float scale[2 * PANEL_OUTPUTS];
@@ -112,12 +109,6 @@ static inline enum block_kind block_kind_of(enum packed_format format)
     case PACKED_Q6_HALF_BLOCKS: return BLOCK_HALVES;
     default: return BLOCK_PLAIN;
     }
-}
-
-/* Whether fine quants meet it as fine_weights.h says. */
-static inline bool is_fine_weight(enum packed_format format)
-{
-    return packed_has_nibbles(format) && block_kind_of(format) != BLOCK_HALVES;
 }
 
 #define PANELS_TOGETHER 4

@@ -47,8 +47,7 @@ static uint32_t processor_kernels(const struct cpu_kernels **out)
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_halves();
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni")) {
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")) {
         if (has_tiles() && amx_allowed())
             out[count++] = &cpu_kernels_amx;
         out[count++] = &cpu_kernels_avx512;

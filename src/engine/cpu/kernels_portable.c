@@ -2,7 +2,6 @@
 /* The definition: plain C that any compiler and processor computes alike. It is meant to be read;
  * cpu_kernels.h says the order that the others must keep to. */
 #include "cpu_kernels.h"
-#include "fine_weights.h"
 #include "lanes_portable.h"
 
 #include "element_kernels.inc"
@@ -117,37 +116,15 @@ static int32_t quant_of(enum form form, const struct quant_group *group, uint32_
     return at[0] * FINE_LOWER + at[PACKED_BLOCK];
 }
 
-/* Of inputs [begin, end) of a block; the weights are less by `offset`. */
+/* Of inputs [begin, end) of a block. */
 static int32_t whole_product(enum form form, const struct ready_block *weight, uint32_t output,
-                             int32_t offset, const struct quant_group *activations,
-                             uint32_t row, uint32_t begin, uint32_t end)
+                             const struct quant_group *activations, uint32_t row,
+                             uint32_t begin, uint32_t end)
 {
     int32_t sum = 0;
     for (uint32_t i = begin; i < end; i++)
-        sum += (weight->quants[(i / 4 * PANEL_OUTPUTS + output) * 4 + i % 4] - offset) *
+        sum += weight->quants[(i / 4 * PANEL_OUTPUTS + output) * 4 + i % 4] *
                quant_of(form, activations, row, i);
-    return sum;
-}
-
-/* A block of nibbles with fine quants. */
-static float add_fine(enum form form, enum block_kind kind, const struct ready_block *weight,
-                      uint32_t output, const struct quant_group *activations, uint32_t row,
-                      float sum)
-{
-    float scale = weight->scale[output], minimum = weight->other[output];
-    int32_t offset = 0;
-    if (kind != BLOCK_MINIMA) { /* nibbles less 8 */
-        offset = -FINE_MIDDLE;
-        minimum = -FINE_MIDDLE * scale;
-    }
-    int32_t whole =
-        whole_product(form, weight, output, offset, activations, row, 0, PACKED_BLOCK);
-    float scaled = (float)whole * activations->scale[GROUP_COPIES * row];
-    const struct fine_weight parts = fine_weight_of(scale, minimum);
-    for (int part = 0; part < 2; part++) {
-        float rest = parts.minimum[part] * activations->scaled_sum[GROUP_COPIES * row];
-        sum += fmaf(parts.scale[part], scaled, rest);
-    }
     return sum;
 }
 
@@ -156,16 +133,14 @@ static float add_block(enum form form, enum packed_format format,
                        const struct quant_group *activations, uint32_t row, float sum)
 {
     const enum block_kind kind = block_kind_of(format);
-    if (form != FORM_BYTES && is_fine_weight(format))
-        return add_fine(form, kind, weight, output, activations, row, sum);
     float scale = activations->scale[GROUP_COPIES * row];
     if (kind == BLOCK_HALVES) {
-        int32_t first = whole_product(form, weight, output, 0, activations, row, 0, 16);
-        int32_t second = whole_product(form, weight, output, 0, activations, row, 16, 32);
+        int32_t first = whole_product(form, weight, output, activations, row, 0, 16);
+        int32_t second = whole_product(form, weight, output, activations, row, 16, 32);
         sum = fmaf((float)first, weight->scale[output] * scale, sum);
         return fmaf((float)second, weight->other[output] * scale, sum);
     }
-    int32_t whole = whole_product(form, weight, output, 0, activations, row, 0, PACKED_BLOCK);
+    int32_t whole = whole_product(form, weight, output, activations, row, 0, PACKED_BLOCK);
     sum = fmaf((float)whole, weight->scale[output] * scale, sum);
     if (kind == BLOCK_MINIMA)
         sum = fmaf(weight->other[output], activations->scaled_sum[GROUP_COPIES * row], sum);
