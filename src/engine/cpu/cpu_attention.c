@@ -226,28 +226,39 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
     }
 }
 
-/* The softmax's division, and the result into the activations; as floats only, where the part of
- * one KV head is not whole blocks. */
+/* The softmax's division for row `r` of the task. */
+static void divide_row(const struct cpu_scratch *scratch, const struct device_heads *heads,
+                       uint32_t r, float *to)
+{
+    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
+    for (uint32_t i = 0; i < group; i++) {
+        const struct attention_state *state = &scratch->states[r * group + i];
+        float inverse = 1.0f / state->sum;
+        for (uint32_t d = 0; d < dim; d++)
+            to[i * dim + d] = state->weighted[d] * inverse;
+    }
+}
+
+/* The result into the activations; as floats only, where the part of one KV head is not whole blocks.
+ * Where nobody wants floats they need not be written to them. */
 static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                         const struct device_heads *heads, uint32_t rows,
                         const struct attention_task *task, struct device_activations *out)
 {
-    uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
-    uint32_t width = group * dim, column = task->head * width;
-    for (uint32_t r = 0; r < task->count; r++) {
+    uint32_t width = heads->q_heads / heads->kv_heads * heads->head_dim;
+    uint32_t column = task->head * width;
+    bool whole = width % PACKED_BLOCK == 0, aside = whole && !out->values_wanted;
+    uint32_t stride = aside ? width : out->columns;
+    for (uint32_t r = 0, count; r < task->count; r += count) {
+        count = task->count - r < GROUP_ROWS ? task->count - r : GROUP_ROWS;
         uint32_t row = task->row + r;
-        float *to = out->values + (uint64_t)row * out->columns + column;
-        for (uint32_t i = 0; i < group; i++) {
-            const struct attention_state *state = &scratch->states[r * group + i];
-            float inverse = 1.0f / state->sum;
-            for (uint32_t d = 0; d < dim; d++)
-                to[i * dim + d] = state->weighted[d] * inverse;
-        }
+        float *to = aside ? scratch->rows : out->values + (uint64_t)row * out->columns + column;
+        for (uint32_t i = 0; i < count; i++)
+            divide_row(scratch, heads, r + i, to + (uint64_t)i * stride);
+        if (whole)
+            cpu_activations_set_rows(cpu, out, rows, row, count, column, column + width, to,
+                                     stride);
     }
-    if (width % PACKED_BLOCK == 0)
-        cpu_activations_set_rows(cpu, out, rows, task->row, task->count, column, column + width,
-                                 out->values + (uint64_t)task->row * out->columns + column,
-                                 out->columns);
 }
 
 static void set_queries(const struct cpu_scratch *scratch, const struct device_heads *heads,
