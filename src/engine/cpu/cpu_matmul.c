@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products with weight matrices. A thread takes a range of panels (16 outputs each) and all
- * rows: weights are the larger part, and each is read and unpacked by one thread only. A panel is
+/* The products with weight matrices. A thread takes panels (16 outputs each), a range of them or one
+ * after another, and all rows: weights are the larger part, and each is unpacked by one thread only. A panel is
  * made ready once and then meets the rows, MATMUL_ROWS at a time; few rows go straight from the
  * packed form. Which way is taken changes no bit of the result. */
 #include "cpu_device.h"
