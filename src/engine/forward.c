@@ -136,7 +136,7 @@ static void logits_of_selected(struct forward_step *step, struct seat seat,
                            model->final_norm, model->config.rms_epsilon, rank->hidden);
     device->ops->sync(device, seat);
     device->ops->project(device, seat, rank->hidden, step->selected_count, &projection, 1);
-    device->ops->sync(device, seat);
+    device->ops->sync(device, seat); /* what was dealt out is counted from 0 in the next step */
 }
 
 void forward_run(struct forward_step *step, struct seat seat)

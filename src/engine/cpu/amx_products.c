@@ -14,7 +14,7 @@
  * and added as everywhere. */
 #define _GNU_SOURCE
 #include "amx_products.h"
-#include "avx512_weights.h"
+#include "avx_weights.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -220,9 +220,9 @@ static ALWAYS_INLINE void multiply_group(const enum block_kind kind,
             multiply_block(halves, b + 1, &group[b + 1], &weight[b + 1], &whole[(b + 1) % 2]);
         add_block(kind, &whole[b % 2], &group[b], &weight[b], sum);
     }
+    /* All of them: an index that is no constant would take them out of registers. */
     for (uint32_t r = 0; r < GROUP_ROWS; r++)
-        _mm512_store_ps(total[r],
-                        sum[r]); /* not in a loop over `rows`: they stay in registers */
+        _mm512_store_ps(total[r], sum[r]);
     for (uint32_t r = 0; r < rows && r < GROUP_ROWS; r++) {
         __m512 row = _mm512_load_ps(total[r]);
         _mm512_storeu_ps(sums[r], add ? _mm512_add_ps(_mm512_loadu_ps(sums[r]), row) : row);
@@ -242,12 +242,9 @@ void amx_multiply(enum packed_format format, const struct ready_block *weight, u
                   const struct quant_group *activations, uint32_t group_stride, uint32_t rows,
                   panel_sums *sums, bool add)
 {
-    const enum block_kind kind = block_kind_of(format);
     shape_tiles();
-    if (kind == BLOCK_PLAIN)
-        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
-    else if (kind == BLOCK_MINIMA)
-        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
-    else
-        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
+#define MULTIPLY(kind) \
+    multiply_kind(kind, weight, blocks, activations, group_stride, rows, sums, add)
+    BLOCK_KIND_DISPATCH(format, MULTIPLY)
+#undef MULTIPLY
 }

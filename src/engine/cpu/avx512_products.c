@@ -5,7 +5,7 @@
  * (which the activations carry) is where the sum begins below zero. Rows go 8 at a time, as many as
  * the registers hold; up to 8 meet the packed weights. */
 #include "avx512_products.h"
-#include "avx512_weights.h"
+#include "avx_weights.h"
 
 #include <string.h>
 
@@ -43,6 +43,32 @@ static ALWAYS_INLINE __m512i lifted_quants(enum packed_format format, const uint
     high = g % 4 < 3 ? _mm512_slli_epi16(high, (unsigned)(4 - g % 4 * 2))
                      : _mm512_srli_epi16(high, 2);
     return _mm512_or_si512(quants, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
+}
+
+static ALWAYS_INLINE __m512 both_halves(__m256 first, __m256 second)
+{
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(first)),
+                                               _mm256_castps_pd(second), 1));
+}
+
+static ALWAYS_INLINE __m512 sixteen_halves(const uint8_t *halves)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)halves));
+}
+
+static ALWAYS_INLINE __m512 block_scale(enum packed_format format, const uint8_t *block,
+                                        int half)
+{
+    if (format == PACKED_Q4_CENTRED || format == PACKED_Q4_HALF || format == PACKED_Q8_HALF)
+        return sixteen_halves(block);
+    return both_halves(avx_scale(format, block, half, 0), avx_scale(format, block, half, 1));
+}
+
+static ALWAYS_INLINE __m512 block_minimum(enum packed_format format, const uint8_t *block)
+{
+    if (format == PACKED_Q4_HALF)
+        return sixteen_halves(block + PANEL_OUTPUTS * sizeof(uint16_t));
+    return _mm512_loadu_ps(block + PANEL_OUTPUTS * sizeof(float));
 }
 
 /* A ready block's quants are [8 groups][16 outputs][4 inputs], lifted. */
@@ -215,13 +241,10 @@ void avx512_multiply(enum packed_format format, const struct ready_block *weight
                      uint32_t blocks, const struct quant_group *activations,
                      uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
-    const enum block_kind kind = block_kind_of(format);
-    if (kind == BLOCK_PLAIN)
-        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
-    else if (kind == BLOCK_MINIMA)
-        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
-    else
-        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
+#define MULTIPLY(kind) \
+    multiply_kind(kind, weight, blocks, activations, group_stride, rows, sums, add)
+    BLOCK_KIND_DISPATCH(format, MULTIPLY)
+#undef MULTIPLY
 }
 
 /* ---- few rows ------------------------------------------------------------------------------- */
@@ -231,12 +254,12 @@ static ALWAYS_INLINE struct block packed_block(enum packed_format format, const 
     struct block block;
     for (int g = 0; g < QUANT_GROUPS; g++)
         block.quants[g] = lifted_quants(format, at, g);
-    block.scale = avx512_scale(format, at, 0);
+    block.scale = block_scale(format, at, 0);
     block.other = block.scale;
     if (block_kind_of(format) == BLOCK_MINIMA)
-        block.other = avx512_minimum(format, at);
+        block.other = block_minimum(format, at);
     if (block_kind_of(format) == BLOCK_HALVES)
-        block.other = avx512_scale(format, at, 1);
+        block.other = block_scale(format, at, 1);
     return block;
 }
 

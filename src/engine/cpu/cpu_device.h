@@ -79,15 +79,38 @@ static inline bool cpu_rows_are_few(const struct cpu_device *device, uint32_t ro
     return rows <= device->kernels->direct_rows;
 }
 
-/* Work on many rows is dealt out, one thing after another to whoever is free: cores are not equally
- * fast at all times. (Few rows are divided beforehand; a thread then reads weights that follow each
- * other.) One operation between two meetings of the crew does so. False: nothing is left of
- * `count` things. */
+/* Takes one of `count` things that are dealt out, one after another, to whoever is free: cores are not
+ * equally fast at all times. One operation between two meetings of the crew does so. False: nothing is
+ * left. */
 static inline bool cpu_take(struct cpu_device *device, struct seat seat, uint32_t count,
                             uint32_t *index)
 {
     *index = barrier_take(&device->crews[seat.rank]);
     return *index < count;
+}
+
+/* What a member has of `count` things: with few rows a part of its own, whose weights follow each other
+ * in memory; those of many rows are dealt out. */
+struct cpu_share {
+    struct span own;
+    uint32_t dealt; /* things, or none */
+};
+
+static inline struct cpu_share cpu_share_of(const struct cpu_device *device, struct seat seat,
+                                            uint32_t rows, uint32_t count)
+{
+    if (!cpu_rows_are_few(device, rows))
+        return (struct cpu_share){.dealt = count};
+    return (struct cpu_share){.own = span_of(count, seat.index, seat.members)};
+}
+
+static inline bool cpu_share_next(struct cpu_device *device, struct seat seat,
+                                  struct cpu_share *share, uint32_t *index)
+{
+    if (share->dealt)
+        return cpu_take(device, seat, share->dealt, index);
+    *index = share->own.begin++;
+    return *index < share->own.end;
 }
 
 /* Puts a row of floats into the form that the matrices want, if there are `rows` rows in all: columns

@@ -62,15 +62,14 @@ static inline uint32_t quant_index(uint32_t row, uint32_t input)
  * meet packed weights, are bytes: first the upper 8 bits of a row's 32 inputs, with the sign, and then
  * the lower 4 of each, without. Those of many rows are bfloats. */
 #define QUANT_MOST 127
+#define QUANT_LEAST 1e-30f /* a block below it would divide by a subnormal number; it is zero */
 #define FINE_QUANT_MOST 2040
 #define FINE_LEAST 0x1p-40f /* what is smaller is zero, so that no sum is subnormal */
 #define FINE_LOWER 16       /* a quant is upper * FINE_LOWER + lower */
 
-/* The scale of a block in which this bfloat is the largest. */
-static inline uint32_t fine_scale_bits(uint32_t largest_bits)
-{
-    return (largest_bits & 0x7f800000) - (10u << 23);
-}
+/* The scale of a block, as bits: the exponent of its largest bfloat less 10. */
+#define FINE_EXPONENT 0x7f800000u
+#define FINE_EXPONENT_LESS (10u << 23)
 
 /* As bfloats: in pairs, as nibbles and bytes are easily made pairs of, (0, 2) (1, 3) (4, 6) ... */
 static inline uint32_t bfloat_index(uint32_t row, uint32_t input)
@@ -110,6 +109,14 @@ static inline enum block_kind block_kind_of(enum packed_format format)
     default: return BLOCK_PLAIN;
     }
 }
+
+/* For functions whose kind must be a constant, as PACKED_DISPATCH. */
+#define BLOCK_KIND_DISPATCH(format, what)         \
+    switch (block_kind_of(format)) {              \
+    case BLOCK_PLAIN: what(BLOCK_PLAIN); break;   \
+    case BLOCK_MINIMA: what(BLOCK_MINIMA); break; \
+    default: what(BLOCK_HALVES);                  \
+    }
 
 #define PANELS_TOGETHER 4
 

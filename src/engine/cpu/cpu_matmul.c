@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The products with weight matrices. A thread takes panels (16 outputs each), a range of them or one
- * after another, and all rows: weights are the larger part, and each is unpacked by one thread only. A panel is
- * made ready once and then meets the rows, MATMUL_ROWS at a time; few rows go straight from the
- * packed form. Which way is taken changes no bit of the result. */
+ * after another, and all rows: weights are the larger part, and each is unpacked by one thread only.
+ * A panel is made ready once and then meets the rows, MATMUL_ROWS at a time; few rows go straight from
+ * the packed form. Which way is taken changes no bit of the result. */
 #include "cpu_device.h"
 
 #include <string.h>
@@ -113,24 +113,20 @@ static void rows_prefetch(const float *to, uint64_t stride, uint32_t count)
         __builtin_prefetch(to + r * stride, 1);
 }
 
-static bool is_dealt(const struct cpu_device *cpu, uint32_t rows)
-{
-    return !cpu_rows_are_few(cpu, rows);
-}
-
 /* ---- several panels at once ------------------------------------------------------------------
  * Few rows are computed as fast as the weights can be read, and a processor that reads in four places
  * fetches ahead in all of them: so a thread takes panels from four parts of its share in turn. */
 
-/* Things 0 .. count - 1: `apart` is the distance between those that are taken together, and what
+/* Of a member's own things: `apart` is the distance between those that are taken together, and what
  * remains begins at `rest`. */
 struct parts {
     uint32_t apart, rest;
 };
 
-static struct parts parts_of(const struct cpu_device *cpu, uint32_t rows, uint32_t count,
+static struct parts parts_of(const struct cpu_device *cpu, uint32_t rows, struct span own,
                              uint32_t parts)
 {
+    uint32_t count = own.end - own.begin;
     if (!cpu->kernels->multiply_panels || rows > cpu->kernels->panels_rows)
         return (struct parts){0, 0};
     return (struct parts){count / parts, count / parts * parts};
@@ -244,21 +240,16 @@ void cpu_project(struct device *device, struct seat seat, const struct device_ac
 {
     struct cpu_device *cpu = cpu_device_of(device);
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
-    uint32_t total = places_in(projections, count);
-    if (is_dealt(cpu, rows)) {
-        for (uint32_t i; cpu_take(cpu, seat, total, &i);)
-            project_panel(cpu, scratch, in, rows, place_of(projections, i));
-        return;
-    }
-    struct span share = span_of(total, seat.index, seat.members);
-    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
+    struct cpu_share share = cpu_share_of(cpu, seat, rows, places_in(projections, count));
+    const struct parts parts = parts_of(cpu, rows, share.own, PANELS_TOGETHER);
     for (uint32_t i = 0; i < parts.apart; i++) {
         struct place places[PANELS_TOGETHER];
         for (uint32_t k = 0; k < PANELS_TOGETHER; k++)
-            places[k] = place_of(projections, share.begin + i + k * parts.apart);
+            places[k] = place_of(projections, share.own.begin + i + k * parts.apart);
         project_together(cpu, scratch, in, rows, places);
     }
-    for (uint32_t i = share.begin + parts.rest; i < share.end; i++)
+    share.own.begin += parts.rest;
+    for (uint32_t i; cpu_share_next(cpu, seat, &share, &i);)
         project_panel(cpu, scratch, in, rows, place_of(projections, i));
 }
 
@@ -361,21 +352,18 @@ void cpu_project_gated(struct device *device, struct seat seat,
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
     const struct gated of = {gate, up, outputs};
     uint32_t total = outputs.end - outputs.begin;
-    uint32_t all = (total + GATED_OUTPUTS - 1) / GATED_OUTPUTS; /* blocks */
-    uint32_t whole = total / GATED_OUTPUTS;
-    if (is_dealt(cpu, rows)) {
-        for (uint32_t b; cpu_take(cpu, seat, all, &b);)
-            gated_block(cpu, scratch, in, rows, &of, b, out);
-        return;
-    }
-    struct span share = span_of(all, seat.index, seat.members);
-    whole = whole < share.begin ? share.begin : whole < share.end ? whole : share.end;
-    struct parts parts = parts_of(cpu, rows, whole - share.begin, GATED_PARTS);
+    struct cpu_share share =
+        cpu_share_of(cpu, seat, rows, (total + GATED_OUTPUTS - 1) / GATED_OUTPUTS);
+    struct span whole = share.own; /* blocks */
+    if (whole.end > total / GATED_OUTPUTS && whole.end > whole.begin)
+        whole.end--;
+    const struct parts parts = parts_of(cpu, rows, whole, GATED_PARTS);
     for (uint32_t i = 0; i < parts.apart; i++) {
-        const uint32_t blocks[GATED_PARTS] = {share.begin + i, share.begin + i + parts.apart};
+        const uint32_t blocks[GATED_PARTS] = {whole.begin + i, whole.begin + i + parts.apart};
         gated_together(cpu, scratch, in, rows, &of, blocks, out);
     }
-    for (uint32_t b = share.begin + parts.rest; b < share.end; b++)
+    share.own.begin += parts.rest;
+    for (uint32_t b; cpu_share_next(cpu, seat, &share, &b);)
         gated_block(cpu, scratch, in, rows, &of, b, out);
 }
 
@@ -432,22 +420,18 @@ void cpu_project_residual(struct device *device, struct seat seat,
     struct panel_work work = {
         weight, 0,      product->unit_inputs[product->units.begin], in,
         rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
-    if (is_dealt(cpu, rows)) {
-        while (cpu_take(cpu, seat, weight->panels, &work.panel))
-            residual_panel(cpu, scratch, &work, x);
-        return;
-    }
-    struct span share = span_of(weight->panels, seat.index, seat.members);
-    struct parts parts = parts_of(cpu, rows, share.end - share.begin, PANELS_TOGETHER);
+    struct cpu_share share = cpu_share_of(cpu, seat, rows, weight->panels);
+    const struct parts parts = parts_of(cpu, rows, share.own, PANELS_TOGETHER);
     for (uint32_t i = 0; i < parts.apart; i++) {
         struct panel_work together[PANELS_TOGETHER];
         for (uint32_t k = 0; k < PANELS_TOGETHER; k++) {
             together[k] = work;
-            together[k].panel = share.begin + i + k * parts.apart;
+            together[k].panel = share.own.begin + i + k * parts.apart;
         }
         residual_together(cpu, scratch, together, x);
     }
-    for (work.panel = share.begin + parts.rest; work.panel < share.end; work.panel++)
+    share.own.begin += parts.rest;
+    while (cpu_share_next(cpu, seat, &share, &work.panel))
         residual_panel(cpu, scratch, &work, x);
 }
 
@@ -485,12 +469,7 @@ void cpu_project_partials(struct device *device, struct seat seat,
         weight, 0,      product->unit_inputs[product->units.begin], in,
         rows,   bounds, product->units.end - product->units.begin,  scratch->ready};
     float *first = partials + (uint64_t)product->units.begin * rows * weight->outputs;
-    if (is_dealt(cpu, rows)) {
-        while (cpu_take(cpu, seat, weight->panels, &work.panel))
-            partials_panel(cpu, scratch, &work, first);
-        return;
-    }
-    struct span share = span_of(weight->panels, seat.index, seat.members);
-    for (work.panel = share.begin; work.panel < share.end; work.panel++)
+    struct cpu_share share = cpu_share_of(cpu, seat, rows, weight->panels);
+    while (cpu_share_next(cpu, seat, &share, &work.panel))
         partials_panel(cpu, scratch, &work, first);
 }

@@ -159,13 +159,10 @@ static void multiply(enum packed_format format, const struct ready_block *weight
                      uint32_t blocks, const struct quant_group *activations,
                      uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
 {
-    const enum block_kind kind = block_kind_of(format);
-    if (kind == BLOCK_PLAIN)
-        multiply_kind(BLOCK_PLAIN, weight, blocks, activations, group_stride, rows, sums, add);
-    else if (kind == BLOCK_MINIMA)
-        multiply_kind(BLOCK_MINIMA, weight, blocks, activations, group_stride, rows, sums, add);
-    else
-        multiply_kind(BLOCK_HALVES, weight, blocks, activations, group_stride, rows, sums, add);
+#define MULTIPLY(kind) \
+    multiply_kind(kind, weight, blocks, activations, group_stride, rows, sums, add)
+    BLOCK_KIND_DISPATCH(format, MULTIPLY)
+#undef MULTIPLY
 }
 
 static void multiply_direct(enum packed_format format, const uint8_t *weight, uint32_t blocks,

@@ -118,23 +118,23 @@ static inline void lanes_round_block(const float *x, float inverse, int8_t *to, 
 /* ---- sixteen rows of a block ----------------------------------------------------------------
  * The same as quantise() of each, but a lane is a row wherever there is one number for a row. */
 
-/* Lane r of the result is the largest lane of a[r]. */
-static inline lanes lanes_largest_of_each(const lanes a[16])
+/* Lane r of the result is what `join` makes of the lanes of a[r], in any order. */
+static inline __attribute__((always_inline)) lanes lanes_join_each(const lanes a[16],
+                                                                   lanes (*join)(lanes, lanes))
 {
     lanes b[8], c[4], d[2];
     for (int i = 0; i < 8; i++)
-        b[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+        b[i] = join(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                    _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
     for (int i = 0; i < 4; i++) { /* rows 4i .. 4i+3 in each quarter */
         __m512d even = _mm512_castps_pd(b[2 * i]), odd = _mm512_castps_pd(b[2 * i + 1]);
-        c[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
-                             _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+        c[i] = join(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
     }
     for (int i = 0; i < 2; i++)
-        d[i] = _mm512_max_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
-                             _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
-    return _mm512_max_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88),
-                         _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
+        d[i] = join(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
+                    _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+    return join(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
 }
 
 /* 32 numbers become words, four of the first 16 and four of the second in turn. */
@@ -242,7 +242,7 @@ static inline lanes lanes_row_largest(const float *low, const float *high, uint3
     for (uint32_t r = 0; r < GROUP_ROWS; r++)
         largest[r] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(low + r * stride)),
                                    _mm512_abs_ps(_mm512_loadu_ps(high + r * stride)));
-    return lanes_largest_of_each(largest);
+    return lanes_join_each(largest, lanes_larger);
 }
 
 static inline void quantise_rows(const float *first, const float *second, uint32_t stride,
@@ -255,7 +255,7 @@ static inline void quantise_rows(const float *first, const float *second, uint32
         lanes largest = lanes_row_largest(low, high, stride);
         lanes most = _mm512_set1_ps(QUANT_MOST);
         lanes scale = _mm512_div_ps(largest, most);
-        __mmask16 some = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(1e-30f), _CMP_GT_OQ);
+        __mmask16 some = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(QUANT_LEAST), _CMP_GT_OQ);
         _mm512_store_ps(inverse, _mm512_maskz_div_ps(some, most, largest));
         for (uint32_t r = 0; r < GROUP_ROWS; r += 2)
             fours[r / 2] = lanes_round_two(low + r * stride, high + r * stride, stride,
@@ -271,25 +271,6 @@ static inline void quantise_rows(const float *first, const float *second, uint32
     }
 }
 
-/* Lane r of the result is the sum of the lanes of a[r], which is exact in any order. */
-static inline lanes lanes_sum_of_each(const lanes a[16])
-{
-    lanes b[8], c[4], d[2];
-    for (int i = 0; i < 8; i++)
-        b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-    for (int i = 0; i < 4; i++) {
-        __m512d even = _mm512_castps_pd(b[2 * i]), odd = _mm512_castps_pd(b[2 * i + 1]);
-        c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
-                             _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
-    }
-    for (int i = 0; i < 2; i++)
-        d[i] = _mm512_add_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
-                             _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88),
-                         _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
-}
-
 /* To bfloats: adding and subtracting 1.5 * 2^23 scales rounds to whole multiples of the scale. */
 static inline void quantise_rows_fine(const float *first, const float *second, uint32_t stride,
                                       uint32_t blocks, struct quant_group *group)
@@ -300,9 +281,9 @@ static inline void quantise_rows_fine(const float *first, const float *second, u
         lanes rows[GROUP_ROWS], largest = lanes_row_largest(low, high, stride);
         __mmask16 some = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(FINE_LEAST), _CMP_GE_OQ);
         __m512i exponent = _mm512_and_si512(_mm512_castps_si512(lanes_to_bfloat(largest)),
-                                            _mm512_set1_epi32(0x7f800000));
+                                            _mm512_set1_epi32(FINE_EXPONENT));
         lanes scale = _mm512_castsi512_ps(
-            _mm512_maskz_sub_epi32(some, exponent, _mm512_set1_epi32(10 << 23)));
+            _mm512_maskz_sub_epi32(some, exponent, _mm512_set1_epi32(FINE_EXPONENT_LESS)));
         _mm512_store_ps(shifts, _mm512_mul_ps(scale, _mm512_set1_ps(LANES_SHIFT)));
         for (uint32_t r = 0; r < GROUP_ROWS; r++) {
             lanes shift = _mm512_set1_ps(shifts[r]);
@@ -317,7 +298,8 @@ static inline void quantise_rows_fine(const float *first, const float *second, u
             rows[r] = _mm512_add_ps(left, right);
         }
         _mm512_storeu_ps(group->scale, scale);
-        _mm512_storeu_ps(group->scaled_sum, lanes_sum_of_each(rows));
+        /* Whole multiples of the scale: exact in any order. */
+        _mm512_storeu_ps(group->scaled_sum, lanes_join_each(rows, lanes_add));
     }
 }
 
