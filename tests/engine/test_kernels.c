@@ -578,15 +578,14 @@ struct attention_case {
 static void attend(const struct cpu_kernels *table, const struct attention_case *in,
                    float out[QUERIES * DIM_MAX])
 {
-    float weighted[QUERIES][DIM_MAX], scaled[QUERIES][DIM_MAX];
+    float weighted[QUERIES * DIM_MAX], scaled[QUERIES][DIM_MAX];
     const float *queries[QUERIES];
-    struct attention_state states[QUERIES], *state_of[QUERIES];
+    float largest[QUERIES], sums[QUERIES];
+    struct attention_state state = {largest, sums, weighted};
     for (int i = 0; i < QUERIES; i++) {
         for (uint32_t d = 0; d < in->dim; d++)
             scaled[i][d] = in->query[d] * (float)(i + 1);
         queries[i] = scaled[i];
-        states[i].weighted = weighted[i];
-        state_of[i] = &states[i];
     }
     for (uint32_t begin = 0; begin < in->tokens; begin += ATTENTION_TILE) {
         uint32_t left = in->tokens - begin;
@@ -596,11 +595,11 @@ static void attend(const struct cpu_kernels *table, const struct attention_case 
         if (table->turn_keys)
             table->turn_keys(keys, tokens, in->dim, turned);
         table->attend(queries, QUERIES, 0.125f, table->turn_keys ? turned : keys,
-                      in->values + begin * in->dim, tokens, in->dim, state_of, begin == 0);
+                      in->values + begin * in->dim, tokens, in->dim, state, begin == 0);
     }
     for (uint32_t i = 0; i < QUERIES; i++)
         for (uint32_t d = 0; d < in->dim; d++)
-            out[i * in->dim + d] = weighted[i][d] / states[i].sum;
+            out[i * in->dim + d] = weighted[i * in->dim + d] / sums[i];
 }
 
 static void exact_attention(const struct attention_case *in, uint32_t factor, double *out)
@@ -667,10 +666,7 @@ static void test_attention_of_halves(void **state)
     for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
         for (size_t j = 0; j < sizeof(tokens) / sizeof(*tokens); j++) {
             struct random_stream random = {500 + 10 * i + j};
-            float expected[2][DIM_MAX], found[2][DIM_MAX];
-            struct attention_state states[2] = {{.weighted = expected[0]},
-                                                {.weighted = expected[1]}};
-            struct attention_state *state_of[2] = {&states[0], &states[1]};
+            float expected[2 * DIM_MAX], found[2 * DIM_MAX], largest[2], sums[2], found_sums[2];
             const float *queries[2] = {in->query, in->query};
             uint32_t count = tokens[j] * dims[i];
             fill(&random, in->query, dims[i], 4.0f);
@@ -681,20 +677,17 @@ static void test_attention_of_halves(void **state)
             reference->load_half(keys, count, in->keys);
             reference->load_half(values, count, in->values);
             reference->attend(queries, 2, 0.125f, in->keys, in->values, tokens[j], dims[i],
-                              state_of, true);
-            float expected_sum = states[0].sum;
+                              (struct attention_state){largest, sums, expected}, true);
             for (uint32_t k = 0; k < tokens[j]; k++) {
                 key_of[k] = keys + k * dims[i];
                 value_of[k] = values + k * dims[i];
             }
             for (uint32_t t = 0; t < table_count; t++) {
-                for (int q = 0; q < 2; q++)
-                    states[q].weighted = found[q];
                 tables[t]->attend_half(queries, 2, 0.125f, key_of, value_of, tokens[j], dims[i],
-                                       state_of, true);
-                for (int q = 0; q < 2; q++)
-                    check_bits(tables[t], "attend_half", found[q], expected[q], dims[i]);
-                check_bits(tables[t], "attend_half", &states[1].sum, &expected_sum, 1);
+                                       (struct attention_state){largest, found_sums, found},
+                                       true);
+                check_bits(tables[t], "attend_half", found, expected, 2 * dims[i]);
+                check_bits(tables[t], "attend_half", found_sums, sums, 2);
             }
         }
     }
@@ -710,7 +703,7 @@ static void test_folding_later(void **state)
     assert_non_null(in);
     for (size_t i = 0; i < sizeof(dims) / sizeof(*dims); i++) {
         struct random_stream random = {i};
-        float weighted[4][DIM_MAX];
+        float weighted[4][DIM_MAX], largest[4], sums[4];
         struct attention_state states[4];
         const float *query = in->query;
         in->dim = dims[i];
@@ -719,20 +712,19 @@ static void test_folding_later(void **state)
         fill(&random, in->values, TOKENS_MAX * in->dim, 1.0f);
         for (uint32_t t = 0; t < table_count; t++) {
             for (int s = 0; s < 4; s++)
-                states[s].weighted = weighted[s];
+                states[s] = (struct attention_state){&largest[s], &sums[s], weighted[s]};
             for (uint32_t tile = 0; tile < 3; tile++) {
                 const float *keys = in->keys + tile * ATTENTION_TILE * in->dim;
                 const float *values = in->values + tile * ATTENTION_TILE * in->dim;
-                struct attention_state *alone = &states[tile], *together = &states[3];
                 tables[t]->attend(&query, 1, 0.125f, keys, values, ATTENTION_TILE, in->dim,
-                                  &alone, true);
+                                  states[tile], true);
                 tables[t]->attend(&query, 1, 0.125f, keys, values, ATTENTION_TILE, in->dim,
-                                  &together, tile == 0);
+                                  states[3], tile == 0);
             }
-            tables[t]->fold(&states[1], in->dim, &states[0]);
-            tables[t]->fold(&states[2], in->dim, &states[0]);
+            tables[t]->fold(states[1], in->dim, states[0]);
+            tables[t]->fold(states[2], in->dim, states[0]);
             check_bits(tables[t], "fold", weighted[0], weighted[3], in->dim);
-            check_bits(tables[t], "fold", &states[0].sum, &states[3].sum, 1);
+            check_bits(tables[t], "fold", &sums[0], &sums[3], 1);
         }
     }
     free(in);

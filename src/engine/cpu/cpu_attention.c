@@ -195,18 +195,18 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
 static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                            const struct device_heads *heads, bool halves,
                            const float *const *queries, uint32_t count, uint32_t tokens,
-                           struct attention_state *const *states, bool first)
+                           struct attention_state state, bool first)
 {
     uint32_t dim = heads->head_dim;
     const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
     float scale = 1.0f / sqrtf((float)dim);
     if (halves)
         cpu->kernels->attend_half(queries, count, scale, scratch->places,
-                                  scratch->places + ATTENTION_TILE, tokens, dim, states, first);
+                                  scratch->places + ATTENTION_TILE, tokens, dim, state, first);
     else
         cpu->kernels->attend(queries, count, scale,
                              cpu->kernels->turn_keys ? scratch->turned : keys, values, tokens,
-                             dim, states, first);
+                             dim, state, first);
 }
 
 /* One tile into every query that sees some of it: all at once where all see the whole of it. */
@@ -222,7 +222,8 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
         if (limit > begin)
             attend_queries(cpu, scratch, heads, halves, scratch->queries + r * group,
                            together * group, (limit < end ? limit : end) - begin,
-                           scratch->state_of + r * group, begin == 0);
+                           attention_state_at(scratch->state, r * group, heads->head_dim),
+                           begin == 0);
     }
 }
 
@@ -232,10 +233,10 @@ static void divide_row(const struct cpu_scratch *scratch, const struct device_he
 {
     uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
     for (uint32_t i = 0; i < group; i++) {
-        const struct attention_state *state = &scratch->states[r * group + i];
-        float inverse = 1.0f / state->sum;
+        struct attention_state state = attention_state_at(scratch->state, r * group + i, dim);
+        float inverse = 1.0f / *state.sum;
         for (uint32_t d = 0; d < dim; d++)
-            to[i * dim + d] = state->weighted[d] * inverse;
+            to[i * dim + d] = state.weighted[d] * inverse;
     }
 }
 
@@ -268,7 +269,6 @@ static void set_queries(const struct cpu_scratch *scratch, const struct device_h
     for (uint32_t i = 0; i < task->count * group; i++) {
         uint64_t row = task->row + i / group, head = task->head * group + i % group;
         scratch->queries[i] = q + (row * heads->q_heads + head) * dim;
-        scratch->states[i].weighted = scratch->weighted + (uint64_t)i * dim;
     }
 }
 
@@ -348,21 +348,19 @@ static void attend_divided(struct cpu_device *cpu, struct seat seat,
                            uint32_t layer, const float *q)
 {
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
-    struct attention_state *states = cpu->tiles[seat.rank].states;
     uint32_t group = heads->q_heads / heads->kv_heads;
     uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
     struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
     struct span share = span_of(tiles * heads->kv_heads, seat.index, seat.members);
     for (uint32_t i = share.begin; i < share.end; i++) {
         uint32_t tile = i % tiles, begin = tile * ATTENTION_TILE;
-        struct attention_state **of_tile = scratch->tile_states;
         task.head = i / tiles;
         uint32_t end = load_tile(cpu, scratch, heads, &task, layer, begin);
         set_queries(scratch, heads, q, &task);
-        for (uint32_t j = 0; j < group; j++)
-            of_tile[j] = &states[(uint64_t)tile * heads->q_heads + task.head * group + j];
+        uint64_t query = (uint64_t)tile * heads->q_heads + task.head * group;
         attend_queries(cpu, scratch, heads, takes_halves(heads, &task), scratch->queries, group,
-                       end - begin, of_tile, true);
+                       end - begin,
+                       attention_state_at(cpu->tiles[seat.rank], query, heads->head_dim), true);
     }
 }
 
@@ -371,21 +369,22 @@ static void fold_divided(struct cpu_device *cpu, struct seat seat,
                          struct device_activations *out)
 {
     const struct cpu_scratch *scratch = cpu_scratch_of(cpu, seat);
-    const struct attention_state *states = cpu->tiles[seat.rank].states;
+    struct attention_state all = cpu->tiles[seat.rank];
     uint32_t group = heads->q_heads / heads->kv_heads, dim = heads->head_dim;
     uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
     struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
     struct span share = span_of(heads->kv_heads, seat.index, seat.members);
     for (task.head = share.begin; task.head < share.end; task.head++) {
         for (uint32_t j = 0; j < group; j++) {
-            const struct attention_state *of_head = states + task.head * group + j;
-            struct attention_state *state = &scratch->states[j];
-            state->largest = of_head->largest;
-            state->sum = of_head->sum;
-            state->weighted = scratch->weighted + (uint64_t)j * dim;
-            memcpy(state->weighted, of_head->weighted, dim * sizeof(float));
-            for (uint32_t t = 1; t < tiles; t++)
-                cpu->kernels->fold(&of_head[(uint64_t)t * heads->q_heads], dim, state);
+            struct attention_state of_head =
+                attention_state_at(all, task.head * group + j, dim);
+            struct attention_state state = attention_state_at(scratch->state, j, dim);
+            *state.largest = *of_head.largest;
+            *state.sum = *of_head.sum;
+            memcpy(state.weighted, of_head.weighted, dim * sizeof(float));
+            for (uint64_t t = 1; t < tiles; t++)
+                cpu->kernels->fold(attention_state_at(of_head, t * heads->q_heads, dim), dim,
+                                   state);
         }
         finish_task(cpu, scratch, heads, rows->count, &task, out);
     }

@@ -228,6 +228,22 @@ static void cpu_add_partials(struct device *device, struct seat seat, const floa
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* The memory is not touched before it is used: a row's tiles may be many. */
+static bool state_open(uint64_t queries, uint32_t dim, struct attention_state *state)
+{
+    state->largest = calloc(queries, sizeof(float));
+    state->sum = calloc(queries, sizeof(float));
+    state->weighted = calloc(queries * dim, sizeof(float));
+    return state->largest && state->sum && state->weighted;
+}
+
+static void state_close(struct attention_state *state)
+{
+    free(state->largest);
+    free(state->sum);
+    free(state->weighted);
+}
+
 static void cpu_close(struct device *device)
 {
     struct cpu_device *cpu = cpu_device_of(device);
@@ -238,16 +254,11 @@ static void cpu_close(struct device *device)
         free(cpu->scratch[i].turned);
         free(cpu->scratch[i].places);
         free(cpu->scratch[i].queries);
-        free(cpu->scratch[i].states);
-        free(cpu->scratch[i].state_of);
-        free(cpu->scratch[i].tile_states);
-        free(cpu->scratch[i].weighted);
+        state_close(&cpu->scratch[i].state);
         free(cpu->scratch[i].rows);
     }
-    for (uint32_t i = 0; cpu->tiles && i < cpu->rank_count; i++) {
-        free(cpu->tiles[i].states);
-        free(cpu->tiles[i].weighted);
-    }
+    for (uint32_t i = 0; cpu->tiles && i < cpu->rank_count; i++)
+        state_close(&cpu->tiles[i]);
     free(cpu->tiles);
     weight_arena_close(&cpu->weights);
     free(cpu->scratch);
@@ -294,31 +305,21 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->turned = memory_zeroed(1ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->places = memory_zeroed(2ull * ATTENTION_TILE * sizeof(*scratch->places));
     scratch->queries = memory_zeroed(queries * sizeof(*scratch->queries));
-    scratch->states = memory_zeroed(queries * sizeof(*scratch->states));
-    scratch->state_of = memory_zeroed(queries * sizeof(*scratch->state_of));
-    scratch->tile_states = memory_zeroed(queries * sizeof(*scratch->tile_states));
-    scratch->weighted = memory_zeroed(queries * config->head_dim * sizeof(float));
     scratch->rows = memory_zeroed(GROUP_ROWS * widest * sizeof(float));
-    for (uint64_t i = 0; scratch->states && scratch->state_of && i < queries; i++)
-        scratch->state_of[i] = &scratch->states[i];
-    return scratch->ready && scratch->sums && scratch->tile && scratch->places &&
-           scratch->queries && scratch->states && scratch->state_of && scratch->tile_states &&
-           scratch->weighted && scratch->rows;
+    return state_open(queries, config->head_dim, &scratch->state) && scratch->ready &&
+           scratch->sums && scratch->tile && scratch->turned && scratch->places &&
+           scratch->queries && scratch->rows;
 }
 
-/* Only a crew of several divides the tiles of a row. The memory is not touched before it is used. */
+/* Only a crew of several divides the tiles of a row. */
 static bool tiles_open(const struct model_config *config, const struct cpu_device *cpu,
-                       struct cpu_tiles *tiles)
+                       struct attention_state *tiles)
 {
     if (cpu->members == 1)
         return true;
-    size_t count = (config->context_length / ATTENTION_TILE + 1) *
-                   (size_t)(config->head_count / cpu->rank_count);
-    tiles->states = calloc(count, sizeof(*tiles->states));
-    tiles->weighted = calloc(count * config->head_dim, sizeof(float));
-    for (size_t i = 0; tiles->states && tiles->weighted && i < count; i++)
-        tiles->states[i].weighted = tiles->weighted + i * config->head_dim;
-    return tiles->states && tiles->weighted;
+    uint64_t queries = (config->context_length / ATTENTION_TILE + 1) *
+                       (uint64_t)(config->head_count / cpu->rank_count);
+    return state_open(queries, config->head_dim, tiles);
 }
 
 int cpu_device_open(const struct model_config *config, const struct cpu_kernels *kernels,

@@ -25,22 +25,14 @@ struct device_activations {
 
 /* What a thread needs for itself. */
 struct cpu_scratch {
-    struct ready_block *ready;                  /* four panels */
-    panel_sums *sums;                           /* [8][MATMUL_ROWS] */
-    float *tile;                                /* keys and then values of a tile */
-    float *turned;                              /* the keys as the kernels want them */
-    const uint16_t **places;                    /* or where they are in their pages */
-    const float **queries;                      /* of an attention task */
-    struct attention_state *states, **state_of; /* and their states */
-    struct attention_state **tile_states;       /* of the queries of a KV head, in cpu_tiles */
-    float *weighted;                            /* of the states */
-    float *rows;                                /* a group of the widest */
-};
-
-/* The tiles of one row, for a crew that divides them: [tile][query head of the rank]. */
-struct cpu_tiles {
-    struct attention_state *states;
-    float *weighted;
+    struct ready_block *ready;    /* four panels */
+    panel_sums *sums;             /* [8][MATMUL_ROWS] */
+    float *tile;                  /* keys and then values of a tile */
+    float *turned;                /* the keys as the kernels want them */
+    const uint16_t **places;      /* or where they are in their pages */
+    const float **queries;        /* of an attention task */
+    struct attention_state state; /* and theirs */
+    float *rows;                  /* a group of the widest */
 };
 
 struct cpu_device {
@@ -51,7 +43,8 @@ struct cpu_device {
     uint32_t rank_count, members; /* of each crew */
     struct barrier *crews;        /* [rank] */
     struct barrier everyone;
-    struct cpu_tiles *tiles;     /* [rank] */
+    /* Of each rank: one row's tiles, for a crew that divides them, [tile][query head]. */
+    struct attention_state *tiles;
     struct cpu_scratch *scratch; /* [rank * members + index] */
 };
 

@@ -128,13 +128,21 @@ typedef float panel_sums[PANEL_OUTPUTS];
 /* Keys and values are taken in tiles that begin at multiples of this position. */
 #define ATTENTION_TILE 64
 
-/* The softmax over the tiles so far. `weighted` (head_dim floats) is the sum of values, weighted
- * relative to the largest score. */
+/* The softmax of some queries over the tiles so far. `weighted` (head_dim floats for each) is the sum
+ * of values, weighted relative to the largest score. */
 struct attention_state {
-    float largest;
-    float sum;
+    float *largest;
+    float *sum;
     float *weighted;
 };
+
+/* Of query `query` and those after it. */
+static inline struct attention_state attention_state_at(struct attention_state all,
+                                                        uint64_t query, uint32_t dim)
+{
+    return (struct attention_state){all.largest + query, all.sum + query,
+                                    all.weighted + query * dim};
+}
 
 struct cpu_kernels {
     const char *name;
@@ -197,21 +205,21 @@ struct cpu_kernels {
     void (*turn_keys)(const float *keys, uint32_t tokens, uint32_t dim, float *out);
 
     /* Folds one tile of `tokens` keys and values (each `dim` floats, 1..ATTENTION_TILE tokens)
-     * into the states of `count` queries; `first`: the states are not yet set. */
+     * into the state of `count` queries; `first`: it is not yet set. */
     void (*attend)(const float *const *queries, uint32_t count, float scale, const float *keys,
                    const float *values, uint32_t tokens, uint32_t dim,
-                   struct attention_state *const *states, bool first);
+                   struct attention_state state, bool first);
 
     /* The same with keys and values in half precision, wherever each is; `dim` is a multiple
      * of 8. */
     void (*attend_half)(const float *const *queries, uint32_t count, float scale,
                         const uint16_t *const *keys, const uint16_t *const *values,
-                        uint32_t tokens, uint32_t dim, struct attention_state *const *states,
+                        uint32_t tokens, uint32_t dim, struct attention_state state,
                         bool first);
 
-    /* What `attend` does with a tile's own sums: folds them into the state of those before. */
-    void (*fold)(const struct attention_state *tile, uint32_t dim,
-                 struct attention_state *state);
+    /* What `attend` does with a tile's own sums: folds those of one query into its state of the tiles
+     * before. */
+    void (*fold)(struct attention_state tile, uint32_t dim, struct attention_state state);
 };
 
 extern const struct cpu_kernels cpu_kernels_portable;
