@@ -730,6 +730,160 @@ static void test_folding_later(void **state)
     free(in);
 }
 
+/* ---- attention with bfloats ------------------------------------------------------------------ */
+
+#define BFLOAT_COUNT 37 /* queries: two whole groups and some */
+
+struct bfloat_case {
+    uint32_t tokens, dim, count;
+    uint32_t limit[BFLOAT_COUNT]; /* positions that a query sees */
+    float queries[BFLOAT_COUNT][DIM_MAX];
+    uint16_t keys[TOKENS_MAX * DIM_MAX], values[TOKENS_MAX * DIM_MAX];
+};
+
+struct bfloat_result {
+    float largest[BFLOAT_COUNT], sum[BFLOAT_COUNT], weighted[BFLOAT_COUNT * DIM_MAX];
+};
+
+static struct attention_state result_state(struct bfloat_result *result)
+{
+    return (struct attention_state){result->largest, result->sum, result->weighted};
+}
+
+/* Halves of a normal size, some of them subnormal or zero. */
+static void fill_halves(struct random_stream *random, uint16_t *to, uint32_t count)
+{
+    float number;
+    for (uint32_t i = 0; i < count; i++) {
+        fill(random, &number, 1, 2.0f);
+        to[i] = half_from_float(i % 97 == 0 ? number * 0x1p-15f : i % 89 == 0 ? 0.0f : number);
+    }
+}
+
+static void set_bfloat_case(struct bfloat_case *in, uint32_t seed, uint32_t tokens,
+                            uint32_t dim, uint32_t count, bool same_limits)
+{
+    struct random_stream random = {seed};
+    in->tokens = tokens;
+    in->dim = dim;
+    in->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        in->limit[i] = same_limits ? tokens : (i * 29 + seed) % tokens + 1;
+        fill(&random, in->queries[i], dim, i % 3 == 0 ? 40.0f : 4.0f);
+    }
+    fill_halves(&random, in->keys, tokens * dim);
+    fill_halves(&random, in->values, tokens * dim);
+}
+
+static uint32_t find_tile(const struct bfloat_case *in, uint32_t begin, const uint16_t **keys,
+                          const uint16_t **values)
+{
+    uint32_t tokens = in->tokens - begin < ATTENTION_TILE ? in->tokens - begin : ATTENTION_TILE;
+    for (uint32_t t = 0; t < tokens; t++) {
+        keys[t] = in->keys + (begin + t) * in->dim;
+        values[t] = in->values + (begin + t) * in->dim;
+    }
+    return tokens;
+}
+
+static void attend_bfloats(const struct bfloat_attention *with, const struct bfloat_case *in,
+                           struct bfloat_result *out)
+{
+    static _Alignas(64) uint16_t queries[(BFLOAT_COUNT + BFLOAT_QUERIES) * DIM_MAX];
+    static _Alignas(64) uint16_t tile[2 * ATTENTION_TILE * DIM_MAX];
+    const float *of[BFLOAT_COUNT];
+    const uint16_t *keys[ATTENTION_TILE], *values[ATTENTION_TILE];
+    uint32_t seen[BFLOAT_COUNT];
+    for (uint32_t i = 0; i < in->count; i++)
+        of[i] = in->queries[i];
+    memset(tile, 0xff,
+           sizeof(tile)); /* not a number, wherever something is used that is not there */
+    with->set_queries(of, in->count, 0.125f, in->dim, queries);
+    for (uint32_t begin = 0; begin < in->tokens; begin += ATTENTION_TILE) {
+        uint32_t tokens = find_tile(in, begin, keys, values);
+        for (uint32_t i = 0; i < in->count; i++) {
+            uint32_t left = in->limit[i] > begin ? in->limit[i] - begin : 0;
+            seen[i] = left < tokens ? left : tokens;
+        }
+        with->set_tile(keys, values, tokens, in->dim, tile);
+        with->attend(queries, in->count, seen, tile, in->dim, result_state(out), begin == 0);
+    }
+}
+
+static void attend_bfloat_row(const struct bfloat_attention *with, const struct bfloat_case *in,
+                              struct bfloat_result *out)
+{
+    const float *of[BFLOAT_COUNT];
+    const uint16_t *keys[ATTENTION_TILE], *values[ATTENTION_TILE];
+    for (uint32_t i = 0; i < in->count; i++)
+        of[i] = in->queries[i];
+    for (uint32_t begin = 0; begin < in->tokens; begin += ATTENTION_TILE) {
+        uint32_t tokens = find_tile(in, begin, keys, values);
+        with->attend_row(of, in->count, 0.125f, keys, values, tokens, in->dim,
+                         result_state(out), begin == 0);
+    }
+}
+
+static void check_results(const struct cpu_kernels *table, const char *what,
+                          const struct bfloat_case *in, const struct bfloat_result *found,
+                          const struct bfloat_result *expected)
+{
+    check_bits(table, what, found->largest, expected->largest, in->count);
+    check_bits(table, what, found->sum, expected->sum, in->count);
+    check_bits(table, what, found->weighted, expected->weighted, in->count * in->dim);
+}
+
+/* Each of the rounded numbers is within a 256th of itself: so is the result, and scores that are not large
+ * change little. */
+static void check_near_exact(const struct bfloat_case *in, const struct bfloat_result *result)
+{
+    struct attention_case *exact = malloc(sizeof(*exact));
+    double expected[DIM_MAX];
+    assert_non_null(exact);
+    exact->dim = in->dim;
+    reference->load_half(in->keys, in->tokens * in->dim, exact->keys);
+    reference->load_half(in->values, in->tokens * in->dim, exact->values);
+    for (uint32_t i = 0; i < in->count; i++) {
+        if (i % 3 == 0)
+            continue;
+        exact->tokens = in->limit[i];
+        memcpy(exact->query, in->queries[i], in->dim * sizeof(float));
+        exact_attention(exact, 1, expected);
+        for (uint32_t d = 0; d < in->dim; d++)
+            check_close("attention with bfloats",
+                        result->weighted[i * in->dim + d] / result->sum[i], expected[d], 0.05);
+    }
+    free(exact);
+}
+
+static void test_attention_with_bfloats(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {32, 64, 96, 128}, tokens[] = {1, 7, 32, 33, 64, 100, 192};
+    const uint32_t counts[] = {1, 2, 3, 4, 7, 16, 17, BFLOAT_COUNT};
+    struct bfloat_case *in = calloc(1, sizeof(*in));
+    struct bfloat_result *expected = calloc(2, sizeof(*expected)), *found = expected + 1;
+    assert_true(in && expected);
+    for (uint32_t i = 0; i < 4 * 7 * 8 * 2; i++) {
+        set_bfloat_case(in, i, tokens[i / 8 % 7], dims[i / 56 % 4], counts[i % 8], i >= 224);
+        for (uint32_t t = 0; t < table_count; t++) {
+            const struct bfloat_attention *with = tables[t]->bfloats;
+            if (!with)
+                continue;
+            attend_bfloats(reference_of(tables[t])->bfloats, in, expected);
+            check_near_exact(in, expected);
+            attend_bfloats(with, in, found);
+            check_results(tables[t], "attend with bfloats", in, found, expected);
+            if (i < 224)
+                continue;
+            attend_bfloat_row(with, in, found);
+            check_results(tables[t], "attend_row", in, found, expected);
+        }
+    }
+    free(in);
+    free(expected);
+}
+
 /* ---- choosing ------------------------------------------------------------------------------- */
 
 static void test_kernels_by_name(void **state)
@@ -762,6 +916,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_of_halves),
         cmocka_unit_test(test_folding_later),
+        cmocka_unit_test(test_attention_with_bfloats),
         cmocka_unit_test(test_kernels_by_name),
     };
     table_count = cpu_kernels_available(tables);

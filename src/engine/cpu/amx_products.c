@@ -36,8 +36,6 @@ struct tile_shapes {
     uint8_t rows[16];
 };
 
-/* Two of each, for blocks in turn: sums 0 and 1, and 2 and 3 of second halves; activations 4 and 5,
- * weights 6 and 7. All are whole. */
 static const struct tile_shapes shapes = {
     .palette = 1,
     .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
@@ -45,7 +43,7 @@ static const struct tile_shapes shapes = {
 };
 
 /* A thread's tiles keep their shapes: setting them takes as long as a product of them. */
-static void shape_tiles(void)
+void amx_shape_tiles(void)
 {
     static _Thread_local bool shaped;
     if (shaped)
@@ -149,7 +147,8 @@ void amx_prepare(enum packed_format format, const uint8_t *blocks, uint32_t coun
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* The numbers of tiles are part of the instructions. */
+/* The numbers of tiles are part of the instructions. Two of each, for blocks in turn: sums 0 and 1, and 2
+ * and 3 of second halves; activations 4 and 5, weights 6 and 7. */
 #define LOAD_ROWS(tile, group) _tile_loadd(tile, (group)->bfloats, 64)
 #define LOAD_WEIGHTS(tile, block, part) \
     _tile_loadd(tile, (block)->quants + (part)*TILE_BYTES, PAIR_BYTES)
@@ -242,7 +241,7 @@ void amx_multiply(enum packed_format format, const struct ready_block *weight, u
                   const struct quant_group *activations, uint32_t group_stride, uint32_t rows,
                   panel_sums *sums, bool add)
 {
-    shape_tiles();
+    amx_shape_tiles();
 #define MULTIPLY(kind) \
     multiply_kind(kind, weight, blocks, activations, group_stride, rows, sums, add)
     BLOCK_KIND_DISPATCH(format, MULTIPLY)

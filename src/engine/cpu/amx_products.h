@@ -9,6 +9,9 @@
 /* Whether the kernel lets this process use the tiles; asks for it. */
 bool amx_allowed(void);
 
+/* Makes all tiles of the calling thread 16 rows of 64 bytes, and leaves it at that. */
+void amx_shape_tiles(void);
+
 void amx_prepare(enum packed_format format, const uint8_t *blocks, uint32_t count,
                  struct ready_block *out);
 void amx_multiply(enum packed_format format, const struct ready_block *weight, uint32_t blocks,

@@ -2,7 +2,7 @@
 /* K and V into their pages, and attention out of them. A tile of keys and values (64 positions
  * from a multiple of 64 on) is read from the pages once for up to ATTENTION_ROWS rows of a sequence
  * and all query heads of the KV head, or used where it is if they are few; then each query folds
- * it into its softmax.
+ * it into its softmax. With the instructions for it, and pages of halves, all of it is bfloats.
  *
  * What a row gets is the same whoever else is there: tiles begin at absolute positions, a row takes
  * exactly its own positions of its last tile, and keys and values always come from the page, rounded
@@ -168,6 +168,15 @@ static bool takes_halves(const struct device_heads *heads, const struct attentio
            task->count * (heads->q_heads / heads->kv_heads) <= HALF_QUERIES;
 }
 
+/* NULL: attention with floats. */
+static const struct bfloat_attention *bfloats_for(const struct cpu_device *cpu,
+                                                  const struct device_heads *heads)
+{
+    bool fit = heads->layout->shape.element == PAGE_ELEMENT_F16 &&
+               heads->head_dim % BFLOAT_INPUTS == 0;
+    return fit ? cpu->kernels->bfloats : NULL;
+}
+
 /* The tile that begins at `begin`, as far as the task's last row sees it; returns where it ends. */
 static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                           const struct device_heads *heads, const struct attention_task *task,
@@ -176,10 +185,14 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
     const int32_t *pages = task->sequence->pages;
     uint32_t last = task->position + task->count;
     uint32_t end = begin + ATTENTION_TILE < last ? begin + ATTENTION_TILE : last;
-    if (takes_halves(heads, task)) {
+    const struct bfloat_attention *bfloats = bfloats_for(cpu, heads);
+    if (bfloats || takes_halves(heads, task)) {
         find_positions(heads, pages, layer, 0, task->head, begin, end, scratch->places);
         find_positions(heads, pages, layer, 1, task->head, begin, end,
                        scratch->places + ATTENTION_TILE);
+        if (bfloats && task->count > 1)
+            bfloats->set_tile(scratch->places, scratch->places + ATTENTION_TILE, end - begin,
+                              heads->head_dim, scratch->bfloat_tile);
     } else {
         load_positions(cpu, heads, pages, layer, 0, task->head, begin, end, scratch->tile);
         if (cpu->kernels->turn_keys)
@@ -191,6 +204,33 @@ static uint32_t load_tile(const struct cpu_device *cpu, const struct cpu_scratch
     return end;
 }
 
+static float score_scale(const struct device_heads *heads)
+{
+    return 1.0f / sqrtf((float)heads->head_dim);
+}
+
+/* The tile into all queries of a task; each row sees its part of it. */
+static void attend_bfloats(const struct bfloat_attention *bfloats,
+                           const struct cpu_scratch *scratch, const struct device_heads *heads,
+                           const struct attention_task *task, uint32_t begin, uint32_t end,
+                           struct attention_state state, bool first)
+{
+    uint32_t group = heads->q_heads / heads->kv_heads, count = task->count * group;
+    if (task->count == 1) {
+        bfloats->attend_row(scratch->queries, count, score_scale(heads), scratch->places,
+                            scratch->places + ATTENTION_TILE, end - begin, heads->head_dim,
+                            state, first);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t limit = task->position + i / group + 1;
+        limit = limit < end ? limit : end;
+        scratch->seen[i] = limit > begin ? limit - begin : 0;
+    }
+    bfloats->attend(scratch->bfloat_queries, count, scratch->seen, scratch->bfloat_tile,
+                    heads->head_dim, state, first);
+}
+
 /* `tokens` positions of the tile into `count` queries. */
 static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
                            const struct device_heads *heads, bool halves,
@@ -199,7 +239,7 @@ static void attend_queries(const struct cpu_device *cpu, const struct cpu_scratc
 {
     uint32_t dim = heads->head_dim;
     const float *keys = scratch->tile, *values = keys + (uint64_t)ATTENTION_TILE * dim;
-    float scale = 1.0f / sqrtf((float)dim);
+    float scale = score_scale(heads);
     if (halves)
         cpu->kernels->attend_half(queries, count, scale, scratch->places,
                                   scratch->places + ATTENTION_TILE, tokens, dim, state, first);
@@ -214,6 +254,11 @@ static void attend_tile(const struct cpu_device *cpu, const struct cpu_scratch *
                         const struct device_heads *heads, const struct attention_task *task,
                         uint32_t begin, uint32_t end)
 {
+    const struct bfloat_attention *bfloats = bfloats_for(cpu, heads);
+    if (bfloats) {
+        attend_bfloats(bfloats, scratch, heads, task, begin, end, scratch->state, begin == 0);
+        return;
+    }
     uint32_t group = heads->q_heads / heads->kv_heads;
     bool whole = task->position + 1 >= end, halves = takes_halves(heads, task);
     uint32_t together = whole ? task->count : 1;
@@ -262,14 +307,19 @@ static void finish_task(const struct cpu_device *cpu, const struct cpu_scratch *
     }
 }
 
-static void set_queries(const struct cpu_scratch *scratch, const struct device_heads *heads,
-                        const float *q, const struct attention_task *task)
+static void set_queries(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
+                        const struct device_heads *heads, const float *q,
+                        const struct attention_task *task)
 {
+    const struct bfloat_attention *bfloats = bfloats_for(cpu, heads);
     uint32_t dim = heads->head_dim, group = heads->q_heads / heads->kv_heads;
     for (uint32_t i = 0; i < task->count * group; i++) {
         uint64_t row = task->row + i / group, head = task->head * group + i % group;
         scratch->queries[i] = q + (row * heads->q_heads + head) * dim;
     }
+    if (bfloats && task->count > 1)
+        bfloats->set_queries(scratch->queries, task->count * group, score_scale(heads), dim,
+                             scratch->bfloat_queries);
 }
 
 static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *scratch,
@@ -278,7 +328,7 @@ static void attend_task(const struct cpu_device *cpu, const struct cpu_scratch *
                         struct device_activations *out)
 {
     uint32_t last = task->position + task->count;
-    set_queries(scratch, heads, q, task);
+    set_queries(cpu, scratch, heads, q, task);
     for (uint32_t begin = 0; begin < last; begin += ATTENTION_TILE) {
         uint32_t end = load_tile(cpu, scratch, heads, task, layer, begin);
         attend_tile(cpu, scratch, heads, task, begin, end);
@@ -351,16 +401,23 @@ static void attend_divided(struct cpu_device *cpu, struct seat seat,
     uint32_t group = heads->q_heads / heads->kv_heads;
     uint32_t tiles = rows->sequences->position / ATTENTION_TILE + 1;
     struct attention_task task = {rows->sequences, 0, 1, rows->sequences->position, 0};
+    const struct bfloat_attention *bfloats = bfloats_for(cpu, heads);
     struct span share = span_of(tiles * heads->kv_heads, seat.index, seat.members);
     for (uint32_t i = share.begin; i < share.end; i++) {
         uint32_t tile = i % tiles, begin = tile * ATTENTION_TILE;
-        task.head = i / tiles;
+        if (i == share.begin || tile == 0) {
+            task.head = i / tiles;
+            set_queries(cpu, scratch, heads, q, &task);
+        }
         uint32_t end = load_tile(cpu, scratch, heads, &task, layer, begin);
-        set_queries(scratch, heads, q, &task);
-        uint64_t query = (uint64_t)tile * heads->q_heads + task.head * group;
-        attend_queries(cpu, scratch, heads, takes_halves(heads, &task), scratch->queries, group,
-                       end - begin,
-                       attention_state_at(cpu->tiles[seat.rank], query, heads->head_dim), true);
+        struct attention_state state = attention_state_at(
+            cpu->tiles[seat.rank], (uint64_t)tile * heads->q_heads + task.head * group,
+            heads->head_dim);
+        if (bfloats)
+            attend_bfloats(bfloats, scratch, heads, &task, begin, end, state, true);
+        else
+            attend_queries(cpu, scratch, heads, takes_halves(heads, &task), scratch->queries,
+                           group, end - begin, state, true);
     }
 }
 

@@ -253,6 +253,9 @@ static void cpu_close(struct device *device)
         free(cpu->scratch[i].tile);
         free(cpu->scratch[i].turned);
         free(cpu->scratch[i].places);
+        free(cpu->scratch[i].bfloat_tile);
+        free(cpu->scratch[i].bfloat_queries);
+        free(cpu->scratch[i].seen);
         free(cpu->scratch[i].queries);
         state_close(&cpu->scratch[i].state);
         free(cpu->scratch[i].rows);
@@ -304,10 +307,16 @@ static bool scratch_open(const struct model_config *config, struct cpu_scratch *
     scratch->tile = memory_zeroed(2ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->turned = memory_zeroed(1ull * ATTENTION_TILE * config->head_dim * sizeof(float));
     scratch->places = memory_zeroed(2ull * ATTENTION_TILE * sizeof(*scratch->places));
+    scratch->bfloat_tile =
+        memory_zeroed(2ull * ATTENTION_TILE * config->head_dim * sizeof(*scratch->bfloat_tile));
+    scratch->bfloat_queries = memory_zeroed((queries + BFLOAT_QUERIES) * config->head_dim *
+                                            sizeof(*scratch->bfloat_queries));
+    scratch->seen = memory_zeroed(queries * sizeof(*scratch->seen));
     scratch->queries = memory_zeroed(queries * sizeof(*scratch->queries));
     scratch->rows = memory_zeroed(GROUP_ROWS * widest * sizeof(float));
     return state_open(queries, config->head_dim, &scratch->state) && scratch->ready &&
            scratch->sums && scratch->tile && scratch->turned && scratch->places &&
+           scratch->bfloat_tile && scratch->bfloat_queries && scratch->seen &&
            scratch->queries && scratch->rows;
 }
 

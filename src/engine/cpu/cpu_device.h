@@ -25,14 +25,16 @@ struct device_activations {
 
 /* What a thread needs for itself. */
 struct cpu_scratch {
-    struct ready_block *ready;    /* four panels */
-    panel_sums *sums;             /* [8][MATMUL_ROWS] */
-    float *tile;                  /* keys and then values of a tile */
-    float *turned;                /* the keys as the kernels want them */
-    const uint16_t **places;      /* or where they are in their pages */
-    const float **queries;        /* of an attention task */
-    struct attention_state state; /* and theirs */
-    float *rows;                  /* a group of the widest */
+    struct ready_block *ready;              /* four panels */
+    panel_sums *sums;                       /* [8][MATMUL_ROWS] */
+    float *tile;                            /* keys and then values of a tile */
+    float *turned;                          /* the keys as the kernels want them */
+    const uint16_t **places;                /* or where they are in their pages */
+    uint16_t *bfloat_tile, *bfloat_queries; /* for attention with bfloats */
+    uint32_t *seen;                         /* by each query of a tile */
+    const float **queries;                  /* of an attention task */
+    struct attention_state state;           /* and theirs */
+    float *rows;                            /* a group of the widest */
 };
 
 struct cpu_device {

@@ -144,6 +144,41 @@ static inline struct attention_state attention_state_at(struct attention_state a
                                     all.weighted + query * dim};
 }
 
+/* Attention with bfloats, for pages of halves and heads of whole 32 inputs. Its order:
+ *
+ * - A product of 32 numbers with 32 adds up those of even inputs in ascending order, one multiply-add
+ *   each, and those of odd ones, both from zero; then the two to each other.
+ * - Queries (times the scale), keys and values are rounded to bfloats; halves by adding 4 to their bits
+ *   and leaving out the last three, and what is below 2^-14 is zero. A score adds the products of 32
+ *   inputs, ascending.
+ * - A weight is exp(score - the tile's largest), as lanes_weight.h has it, rounded to bfloat. Weights
+ *   2i, 2i + 1, 32 + 2i and 33 + 2i are partial sum i, (first + second) + (third + fourth). The sixteen
+ *   are joined in fours, (0 + 2) + (1 + 3), and those (0 + 1) + (2 + 3).
+ * - The weighted values of a tile are the product of its first 32 positions and that of the others.
+ *   Tiles are folded as those of the other attention. */
+#define BFLOAT_INPUTS 32
+#define BFLOAT_QUERIES 16 /* are taken together */
+struct bfloat_attention {
+    /* Queries and a tile's keys and values, wherever each is, in the form that `attend` wants:
+     * `dim` numbers for each query of whole BFLOAT_QUERIES, and 2 * dim for each of ATTENTION_TILE
+     * positions. */
+    void (*set_queries)(const float *const *queries, uint32_t count, float scale, uint32_t dim,
+                        uint16_t *out);
+    void (*set_tile)(const uint16_t *const *keys, const uint16_t *const *values,
+                     uint32_t tokens, uint32_t dim, uint16_t *out);
+
+    /* Folds the tile into the state of `count` queries. Query i sees the first seen[i] positions;
+     * of the first tile at least one. */
+    void (*attend)(const uint16_t *queries, uint32_t count, const uint32_t *seen,
+                   const uint16_t *tile, uint32_t dim, struct attention_state state,
+                   bool first);
+
+    /* The same for one row's queries, of which each sees all `tokens`. */
+    void (*attend_row)(const float *const *queries, uint32_t count, float scale,
+                       const uint16_t *const *keys, const uint16_t *const *values,
+                       uint32_t tokens, uint32_t dim, struct attention_state state, bool first);
+};
+
 struct cpu_kernels {
     const char *name;
     bool fine; /* activations become fine quants */
@@ -220,6 +255,9 @@ struct cpu_kernels {
     /* What `attend` does with a tile's own sums: folds those of one query into its state of the tiles
      * before. */
     void (*fold)(struct attention_state tile, uint32_t dim, struct attention_state state);
+
+    /* NULL: the above is for all pages. */
+    const struct bfloat_attention *bfloats;
 };
 
 extern const struct cpu_kernels cpu_kernels_portable;

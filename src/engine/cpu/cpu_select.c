@@ -35,10 +35,11 @@ static bool has_halves(void) /* F16C */
     return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
 
-static bool has_tiles(void) /* AMX, and AMX with bfloat16 */
+static bool has_tiles(void) /* AMX, and AMX and AVX-512 with bfloat16 */
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 22 & 1);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 22 & 1) &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
 static uint32_t processor_kernels(const struct cpu_kernels **out)

@@ -216,6 +216,8 @@ const struct cpu_kernels cpu_kernels_portable = {
 /* ---- fine quants ---------------------------------------------------------------------------- */
 
 #if GROUP_PARTS > 1
+#include "portable_attention.h"
+
 static void multiply_fine(enum packed_format format, const struct ready_block *weight,
                           uint32_t blocks, const struct quant_group *activations,
                           uint32_t group_stride, uint32_t rows, panel_sums *sums, bool add)
@@ -242,5 +244,6 @@ const struct cpu_kernels cpu_kernels_portable_fine = {
     .direct_rows = 2,
     .multiply_direct = multiply_direct_fine,
     FLOAT_KERNELS,
+    .bfloats = &portable_attention,
 };
 #endif

@@ -87,6 +87,13 @@ static inline lanes lanes_power_of_shifted(lanes shifted)
     return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
 }
 
+/* y times it, where neither y nor the product is subnormal. */
+static inline lanes lanes_times_power(lanes y, lanes shifted)
+{
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y), power));
+}
+
 static inline float lanes_largest(lanes a)
 {
     return _mm512_reduce_max_ps(a);
@@ -326,12 +333,10 @@ static inline lanes lanes_load_bfloat(const uint16_t *from)
 
 #define TURNED_KEYS
 
-/* Sixteen rows of 16 floats, `stride` apart, become 16 columns. */
-static inline void lanes_turn(const float *from, uint32_t stride, float *to, uint32_t to_stride)
+/* Sixteen rows of 16 floats become 16 columns. */
+static inline __attribute__((always_inline)) void lanes_turn(lanes a[16])
 {
-    __m512 a[16], b[16];
-    for (int i = 0; i < 16; i++)
-        a[i] = _mm512_loadu_ps(from + (uint32_t)i * stride);
+    lanes b[16];
     for (int i = 0; i < 16; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
@@ -344,17 +349,15 @@ static inline void lanes_turn(const float *from, uint32_t stride, float *to, uin
         }
     }
     for (int i = 0; i < 4; i++) { /* a[i], a[i + 4], ...: column i of every quarter */
-        __m512 first = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
-        __m512 second = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
-        __m512 third = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
-        __m512 fourth = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
-        b[i] = _mm512_shuffle_f32x4(first, second, 0x88);
-        b[i + 8] = _mm512_shuffle_f32x4(first, second, 0xdd);
-        b[i + 4] = _mm512_shuffle_f32x4(third, fourth, 0x88);
-        b[i + 12] = _mm512_shuffle_f32x4(third, fourth, 0xdd);
+        lanes first = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        lanes second = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        lanes third = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        lanes fourth = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+        a[i] = _mm512_shuffle_f32x4(first, second, 0x88);
+        a[i + 8] = _mm512_shuffle_f32x4(first, second, 0xdd);
+        a[i + 4] = _mm512_shuffle_f32x4(third, fourth, 0x88);
+        a[i + 12] = _mm512_shuffle_f32x4(third, fourth, 0xdd);
     }
-    for (int i = 0; i < 16; i++)
-        _mm512_storeu_ps(to + (uint32_t)i * to_stride, b[i]);
 }
 
 #endif

@@ -103,6 +103,12 @@ static inline lanes lanes_power_of_shifted(lanes shifted)
     LANES_EACH(float_from_bits((float_to_bits(shifted.x[i]) + 127) << 23));
 }
 
+/* y times it, where neither y nor the product is subnormal. */
+static inline lanes lanes_times_power(lanes y, lanes shifted)
+{
+    LANES_EACH(float_from_bits(float_to_bits(y.x[i]) + (float_to_bits(shifted.x[i]) << 23)));
+}
+
 static inline float lanes_sum(lanes a)
 {
     return ((a.x[0] + a.x[4]) + (a.x[1] + a.x[5])) + ((a.x[2] + a.x[6]) + (a.x[3] + a.x[7]));
