@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention with bfloats for one row by AVX-512. Its few queries would leave AMX's tiles nearly empty, and
- * keys and values have to become bfloats just for them; this takes two thirds of the time. It does what
+ * keys and values have to become bfloats just for them; this takes 0.7 to 0.85 of the time. It does what
  * the tiles do, in their order: a lane is a key, and later an input, and even and odd numbers have sums of
  * their own.
  *
