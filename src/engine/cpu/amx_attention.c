@@ -192,19 +192,13 @@ static ALWAYS_INLINE void weigh(const uint16_t *values, uint32_t dim, bool both,
         WEIGH(0, 1);
 }
 
-static ALWAYS_INLINE void fold_values(value_rows tile, const struct shares *shares,
-                                      uint32_t count, uint32_t dim, bool first, float *weighted)
+static ALWAYS_INLINE void fold_rows(value_rows tile, const struct shares *shares,
+                                    uint32_t count, uint32_t dim, bool first, float *weighted)
 {
-    for (uint32_t q = 0; q < count; q++, weighted += dim) {
-        for (uint32_t i = 0; i < BFLOAT_INPUTS; i += LANES) {
-            __m512 value = _mm512_load_ps(tile[q] + i);
-            if (!first)
-                value = _mm512_fmadd_ps(value, _mm512_set1_ps(shares->take[q]),
-                                        _mm512_mul_ps(_mm512_loadu_ps(weighted + i),
-                                                      _mm512_set1_ps(shares->keep[q])));
-            _mm512_storeu_ps(weighted + i, value);
-        }
-    }
+    for (uint32_t q = 0; q < count; q++, weighted += dim)
+        for (uint32_t i = 0; i < BFLOAT_INPUTS; i += LANES)
+            fold_values(_mm512_load_ps(tile[q] + i), shares->keep[q], shares->take[q], first,
+                        weighted + i);
 }
 
 /* The tiles of 32 inputs are started before the sums of those before are folded. */
@@ -220,7 +214,7 @@ static ALWAYS_INLINE void weigh_tile(const struct tile_weights *weights, const u
     for (uint32_t d = 0, odd = 0; d < dim; d += BFLOAT_INPUTS, odd = !odd) {
         if (d + BFLOAT_INPUTS < dim)
             weigh(values + (d + BFLOAT_INPUTS) * BFLOAT_INPUTS, dim, both, !odd, sums[!odd]);
-        fold_values(sums[odd], shares, count, dim, first, weighted + d);
+        fold_rows(sums[odd], shares, count, dim, first, weighted + d);
     }
 }
 
@@ -228,10 +222,11 @@ static ALWAYS_INLINE void weigh_tile(const struct tile_weights *weights, const u
 
 /* Sixteen queries, of which `count` count. `both`: somebody sees more than 32 positions; the others would
  * add nothing. */
-static ALWAYS_INLINE void attend_sixteen(score_rows scores, uint32_t count,
-                                         const uint32_t *seen, const uint16_t *tile, bool both,
-                                         uint32_t dim, struct attention_state state, bool first)
+static void attend_sixteen(const uint16_t *queries, uint32_t count, const uint32_t *seen,
+                           const uint16_t *tile, bool both, uint32_t dim,
+                           struct attention_state state, bool first)
 {
+    _Alignas(64) score_rows scores;
     struct tile_weights weights;
     struct shares shares;
     uint32_t least = ATTENTION_TILE, all[BFLOAT_QUERIES] = {0};
@@ -240,6 +235,7 @@ static ALWAYS_INLINE void attend_sixteen(score_rows scores, uint32_t count,
         all[q] = seen[q];
         least = all[q] < least ? all[q] : least;
     }
+    score(queries, tile, dim, both, scores);
     if (least == ATTENTION_TILE)
         sums = soften_rows(scores, all, true, &weights, &largest);
     else
@@ -251,15 +247,13 @@ static ALWAYS_INLINE void attend_sixteen(score_rows scores, uint32_t count,
 void amx_attend(const uint16_t *queries, uint32_t count, const uint32_t *seen,
                 const uint16_t *tile, uint32_t dim, struct attention_state state, bool first)
 {
-    _Alignas(64) score_rows scores;
     bool both = false;
     for (uint32_t i = 0; i < count; i++)
         both = both || seen[i] > BFLOAT_INPUTS;
     amx_shape_tiles();
     for (uint32_t i = 0, some; i < count; i += some, queries += BFLOAT_QUERIES * dim) {
         some = count - i < BFLOAT_QUERIES ? count - i : BFLOAT_QUERIES;
-        score(queries, tile, dim, both, scores);
-        attend_sixteen(scores, some, seen + i, tile, both, dim,
+        attend_sixteen(queries, some, seen + i, tile, both, dim,
                        attention_state_at(state, i, dim), first);
     }
 }

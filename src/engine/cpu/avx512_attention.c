@@ -4,12 +4,10 @@
  * the tiles do, in their order: a lane is a key, and later an input, and even and odd numbers have sums of
  * their own.
  *
- * Three queries at a time where there are three: each vector of keys and values then serves all of them.
- * `queries` is a constant at every call, so that the sums stay in registers. */
+ * Up to QUERIES_TOGETHER queries at a time; `queries` is a constant at every call, so that the sums stay in
+ * registers. */
 #include "avx512_attention.h"
 #include "bfloat_avx512.h"
-
-#define QUERIES_TOGETHER 3
 
 /* Adds a product of 32 inputs to the scores of 16 keys. */
 static ALWAYS_INLINE void score_inputs(const __m512 keys[LANES], const float *const *query,
@@ -135,13 +133,8 @@ static ALWAYS_INLINE void weigh(const struct row_weights *weights, const uint32_
         weigh_positions(weights, queries, values, tokens, begin, at, sums);
     for (uint32_t a = 0; a < queries; a++) {
         float *to = weighted + a * dim + at;
-        for (uint32_t v = 0; v < 2; v++, to += LANES) {
-            if (!first)
-                sums[a][v] = _mm512_fmadd_ps(
-                    sums[a][v], _mm512_set1_ps(weights[a].take),
-                    _mm512_mul_ps(_mm512_loadu_ps(to), _mm512_set1_ps(weights[a].keep)));
-            _mm512_storeu_ps(to, sums[a][v]);
-        }
+        for (uint32_t v = 0; v < 2; v++)
+            fold_values(sums[a][v], weights[a].keep, weights[a].take, first, to + v * LANES);
     }
 }
 
@@ -176,7 +169,7 @@ void avx512_attend_row(const float *const *queries, uint32_t count, float scale,
 #define ATTEND(some) \
     attend_together(queries, some, scale, keys, values, tokens, dim, state, first)
     for (uint32_t some; count; count -= some, queries += some) {
-        some = count == 3 || count > 4 ? 3 : count > 1 ? 2 : 1; /* four are twice two */
+        some = queries_together(count);
         if (some == 3)
             ATTEND(3);
         else if (some == 2)

@@ -104,4 +104,14 @@ static ALWAYS_INLINE __m512 soften(const __m512 scores[SCORE_VECTORS], float les
                          _mm512_add_ps(bfloats_first(out[1]), bfloats_second(out[1])));
 }
 
+/* 16 inputs of a tile's weighted values to those of the tiles before, `keep` and `take` what both count for. */
+static ALWAYS_INLINE void fold_values(__m512 tile, float keep, float take, bool first,
+                                      float *weighted)
+{
+    if (!first)
+        tile = _mm512_fmadd_ps(tile, _mm512_set1_ps(take),
+                               _mm512_mul_ps(_mm512_loadu_ps(weighted), _mm512_set1_ps(keep)));
+    _mm512_storeu_ps(weighted, tile);
+}
+
 #endif

@@ -144,6 +144,14 @@ static inline struct attention_state attention_state_at(struct attention_state a
                                     all.weighted + query * dim};
 }
 
+/* Of `count` queries that are left, how many are taken together: each vector of keys and values is then
+ * loaded once for all of them. Four are twice two. */
+#define QUERIES_TOGETHER 3
+static inline uint32_t queries_together(uint32_t count)
+{
+    return count == 3 || count > 4 ? 3 : count > 1 ? 2 : 1;
+}
+
 /* Attention with bfloats, for pages of halves and heads of whole 32 inputs. Its order:
  *
  * - A product of 32 numbers with 32 adds up those of even inputs in ascending order, one multiply-add

@@ -125,7 +125,8 @@ static inline void lanes_round_block(const float *x, float inverse, int8_t *to, 
 /* ---- sixteen rows of a block ----------------------------------------------------------------
  * The same as quantise() of each, but a lane is a row wherever there is one number for a row. */
 
-/* Lane r of the result is what `join` makes of the lanes of a[r], in any order. */
+/* Lane r of the result is what `join` makes of the lanes of a[r]: of each quarter (0, 2) and (1, 3), of the
+ * quarters (0, 1) and (2, 3). */
 static inline __attribute__((always_inline)) lanes lanes_join_each(const lanes a[16],
                                                                    lanes (*join)(lanes, lanes))
 {
